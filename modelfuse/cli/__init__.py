@@ -1,0 +1,1 @@
+"""The command line: argv, one core call, rendering."""

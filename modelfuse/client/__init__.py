@@ -1,0 +1,1 @@
+"""The client side: everything that needs torch or a data set."""

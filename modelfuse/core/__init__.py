@@ -1,0 +1,1 @@
+"""Core: unit matrices, assignment, averages, and the engine that loops over groups."""

@@ -1,0 +1,1 @@
+"""Files: safetensors in and out, their metadata, atomic writes, quantised uploads."""

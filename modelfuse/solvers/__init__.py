@@ -1,0 +1,1 @@
+"""Solvers: matrices of units in, orders out."""

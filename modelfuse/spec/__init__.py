@@ -1,0 +1,1 @@
+"""The permutation spec: plain data that says which units every tensor axis indexes."""
