@@ -1,0 +1,77 @@
+"""Options that several commands share: one spelling and one help text each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = [
+    "ArchitectureOption",
+    "DataOption",
+    "DeviceOption",
+    "DownloadOption",
+    "JsonOption",
+    "LabelOption",
+    "OutputOption",
+    "PartitionOption",
+    "QuantizeOption",
+    "SeedOption",
+    "parse_labels",
+]
+
+ArchitectureOption = Annotated[
+    str | None,
+    typer.Option(
+        "--architecture",
+        metavar="A",
+        help="Architecture string, such as fednet or mlp:in=64,hidden=100-50,out=10; needed where a file does not say.",
+    ),
+]
+DataOption = Annotated[
+    str,
+    typer.Option(
+        "--data",
+        metavar="DATA",
+        help="digits, mnist:ROOT, fashion-mnist:ROOT, cifar10:ROOT, svhn:ROOT, imagefolder:ROOT (train/ and test/), "
+        "npz:FILE, or python:PKG.MOD:FACTORY.",
+    ),
+]
+DeviceOption = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or mps.")]
+DownloadOption = Annotated[bool, typer.Option("--download", help="Fetch the data set if it is not there.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON instead of a table.")]
+LabelOption = Annotated[
+    list[str] | None,
+    typer.Option("--label", metavar="KEY=VALUE", help="A label for report to find this result by; repeatable."),
+]
+OutputOption = Annotated[
+    Path, typer.Option("--output", "-o", metavar="OUT", help="Where to write; complete once it exists.")
+]
+PartitionOption = Annotated[
+    Path | None, typer.Option("--partition", metavar="FILE", help="The split of the data over the clients.")
+]
+QuantizeOption = Annotated[
+    int | None,
+    typer.Option(
+        "--quantize", metavar="BITS", help="Write 16- or 8-bit integers and one scale a tensor (FedFiOT eq. 107)."
+    ),
+]
+SeedOption = Annotated[int, typer.Option("--seed", min=0, help="Seed of everything random in this command.")]
+
+
+def parse_labels(labels: list[str] | None) -> dict[str, str]:
+    """Return ``--label key=value`` options as a mapping.
+
+    Raises:
+        OptionError: A label has no equals sign or no key.
+    """
+    from modelfuse.errors import OptionError
+
+    found: dict[str, str] = {}
+    for label in labels or []:
+        key, equals, value = label.partition("=")
+        if not key or not equals:
+            raise OptionError("--label", f"{label!r} is not KEY=VALUE", "Write --label alpha=0.1.")
+        found[key] = value
+    return found
