@@ -1,0 +1,293 @@
+"""Torch modules made from layer records, their initialisation, and the way from and to tensors of a file."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Literal
+
+import ml_dtypes
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional
+
+from modelfuse.client.factory import PREFIX, load_factory
+from modelfuse.errors import ContentError, OptionError
+from modelfuse.spec import layers as records
+from modelfuse.spec.architectures import Architecture, parse_architecture
+from modelfuse.spec.rows import GATES, Signal, advance
+from modelfuse.types import Tensors
+
+if TYPE_CHECKING:
+    from modelfuse.files.checkpoint import Checkpoint
+
+__all__ = ["Network", "Scheme", "build", "create", "initialize", "load_network", "load_tensors", "tensors_of"]
+
+Scheme = Literal["xavier", "torch"]
+Weighted = (records.Conv2d, records.Linear, records.Embedding, records.LSTM, records.BatchNorm2d)
+
+
+class Network(nn.Module):
+    """A network that runs an architecture's layer records; its tensors carry the names of the permutation spec.
+
+    Args:
+        architecture: The network as plain data. Without a Representation marker, the embedding is what the last
+            layer with weights reads.
+    """
+
+    def __init__(self, architecture: Architecture) -> None:
+        super().__init__()
+        self.architecture = architecture
+        layers = architecture.layers
+        last = max(number for number, layer in enumerate(layers) if isinstance(layer, Weighted))
+        marks = [number for number, layer in enumerate(layers) if isinstance(layer, records.Representation)]
+        split = marks[0] if marks else last
+        self._body, self._head = layers[:split], layers[split:]
+        self._register(layers, architecture.signal())
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Return the logits, shape (N, C), or (N, T, C) for sequences."""
+        return self.classify(self.embed(inputs))
+
+    def embed(self, inputs: Tensor) -> Tensor:
+        """Return the representation h = f(φ; x), shape (N, d).
+
+        Args:
+            inputs: One example a row; reshaped to the architecture's input shape, so that an mlp takes images.
+
+        Source: FedProto, Problem Setting.
+        """
+        return self._run(self._body, _fit(inputs, self.architecture.input_shape))
+
+    def classify(self, embeddings: Tensor) -> Tensor:
+        """Return the logits of embeddings that :meth:`embed` made."""
+        return self._run(self._head, embeddings)
+
+    def _register(self, layers: Sequence[records.Layer], signal: Signal) -> None:
+        for layer in layers:
+            if isinstance(layer, records.Residual):
+                self._register(layer.body, signal)
+                self._register(layer.shortcut, signal)
+            elif isinstance(layer, Weighted):
+                *path, name = layer.name.split(".")
+                parent: nn.Module = self
+                for part in path:
+                    if not hasattr(parent, part):
+                        parent.add_module(part, nn.Module())
+                    parent = parent.get_submodule(part)
+                parent.add_module(name, _module(layer, signal.width))
+            signal = advance(layer, signal)
+
+    def _run(self, layers: Sequence[records.Layer], x: Tensor) -> Tensor:
+        for layer in layers:
+            x = self._apply_layer(layer, x)
+        return x
+
+    def _apply_layer(self, layer: records.Layer, x: Tensor) -> Tensor:
+        match layer:
+            case records.LSTM(name):
+                x, _ = self.get_submodule(name)(x)  # (N, T, h): every time step is decoded
+            case records.Conv2d() | records.Linear() | records.Embedding() | records.BatchNorm2d():
+                x = self.get_submodule(layer.name)(x)
+            case records.ReLU():
+                x = torch.relu(x)
+            case records.MaxPool2d(kernel, stride, padding):
+                x = functional.max_pool2d(x, kernel, stride, padding)
+            case records.Dropout(p, channels):
+                x = (functional.dropout2d if channels else functional.dropout)(x, p, self.training)
+            case records.Flatten():
+                x = x.flatten(1)  # (N, C, h, w) -> (N, C·h·w)
+            case records.GlobalAveragePool():
+                x = x.mean((2, 3))  # (N, C, h, w) -> (N, C)
+            case records.Residual(_, body, shortcut):
+                x = torch.relu(self._run(body, x) + self._run(shortcut, x))
+        return x
+
+
+def _module(layer: records.Layer, inputs: int) -> nn.Module:
+    match layer:
+        case records.Conv2d(_, outputs, kernel, stride, padding, bias):
+            return nn.Conv2d(inputs, outputs, kernel, stride, padding, bias=bias)
+        case records.Linear(_, outputs, bias):
+            return nn.Linear(inputs, outputs, bias)
+        case records.Embedding(_, tokens, outputs):
+            return nn.Embedding(tokens, outputs)
+        case records.LSTM(_, outputs):
+            return nn.LSTM(inputs, outputs, batch_first=True)
+        case _:
+            return nn.BatchNorm2d(inputs)
+
+
+def _fit(inputs: Tensor, shape: tuple[int, ...]) -> Tensor:
+    given = tuple(inputs.shape[1:])
+    if not shape or given == shape:
+        return inputs
+    if math.prod(given) != math.prod(shape) or (len(shape) > 1 and len(given) > 1):
+        raise ContentError(
+            "--data",
+            f"an example has shape {'×'.join(map(str, given))} and the network reads {'×'.join(map(str, shape))}",
+            "Use the data that the network was made for, or another --architecture.",
+        )
+    return inputs.reshape(len(inputs), *shape)
+
+
+def build(architecture: Architecture) -> Network:
+    """Return the network of an architecture with all tensors zero: :func:`initialize` or :func:`load_tensors` next.
+
+    Args:
+        architecture: The network as plain data.
+
+    Raises:
+        ContentError: The layers do not fit together.
+    """
+    with torch.device("meta"):
+        network = Network(architecture)
+    network.to_empty(device="cpu")
+    for tensor in network.state_dict().values():
+        tensor.zero_()
+    return network
+
+
+def initialize(network: nn.Module, seed: int, scheme: Scheme = "xavier") -> None:
+    """Fill a network with random weights, in place, without touching the global random state.
+
+    Args:
+        network: The network.
+        seed: Seed of the generator that all weights are drawn from, in the order of the modules.
+        scheme: ``xavier``: weights Xavier-uniform (an LSTM's gate by gate), biases zero; ``torch``: torch's defaults.
+
+    Source: FedFiOT app. C.1 (xavier).
+    """
+    with _seeded(seed), torch.no_grad():
+        for module in network.modules():
+            reset = getattr(module, "reset_parameters", None)
+            if callable(reset):
+                reset()
+        if scheme == "torch":
+            return
+        generator = torch.Generator().manual_seed(seed)
+        for module in network.modules():
+            for name, parameter in module.named_parameters(recurse=False):
+                if parameter.dim() > 1:
+                    for gate in parameter.chunk(GATES if isinstance(module, nn.LSTM) else 1):
+                        nn.init.xavier_uniform_(gate, generator=generator)
+                elif "bias" in name:
+                    nn.init.zeros_(parameter)
+
+
+def create(text: str, seed: int, scheme: Scheme | None = None) -> nn.Module:
+    """Return a freshly initialised network.
+
+    Args:
+        text: An architecture string, or ``python:PKG.MOD:FACTORY`` for a user's own module.
+        seed: Seed of the weights.
+        scheme: As :func:`initialize`; None: xavier, and for a user's own module whatever its factory does.
+
+    Raises:
+        OptionError: The string names no architecture, or its factory returns no module.
+    """
+    if not text.startswith(PREFIX):
+        network = build(parse_architecture(text))
+        initialize(network, seed, scheme or "xavier")
+        return network
+    with _seeded(seed):
+        own = _own_module(text)
+    if scheme is not None:
+        initialize(own, seed, scheme)
+    return own
+
+
+def tensors_of(module: nn.Module) -> dict[str, NDArray[Any]]:
+    """Return a copy of a module's state as arrays, by name, in the order of its state_dict."""
+    return {name: _to_numpy(tensor.detach().cpu()) for name, tensor in module.state_dict().items()}
+
+
+def load_tensors(module: nn.Module, tensors: Tensors, where: str) -> None:
+    """Copy arrays into a module's state, in place; values are converted to the module's dtypes.
+
+    Args:
+        module: The module.
+        tensors: One array for each name of its state_dict.
+        where: The file's name, for messages.
+
+    Raises:
+        ContentError: A tensor is missing, unknown, of another shape, or not finite.
+    """
+    state = module.state_dict()
+    fix = "Pass the --architecture it was trained with."
+    for name in state.keys() - tensors.keys():
+        raise ContentError(where, f"tensor {name} is missing", fix)
+    for name in tensors.keys() - state.keys():
+        raise ContentError(where, f"the architecture has no tensor {name}", fix)
+    with torch.no_grad():
+        for name, target in state.items():
+            array = np.asarray(tensors[name])
+            if array.shape != tuple(target.shape):
+                raise ContentError(
+                    where, f"{name} has shape {array.shape} and the architecture {tuple(target.shape)}", fix
+                )
+            source = _to_torch(array)
+            if not torch.isfinite(source).all():
+                raise ContentError(where, f"{name} holds NaN or infinity", "Train the model again, at a lower rate.")
+            target.copy_(source)
+
+
+def load_network(checkpoint: Checkpoint, architecture_text: str | None, device: torch.device) -> nn.Module:
+    """Return the network that a checkpoint holds, in evaluation mode.
+
+    Args:
+        checkpoint: The open file.
+        architecture_text: What the user typed for it; None: what the file's metadata says. Widths come from the shapes.
+        device: Where the network goes.
+
+    Raises:
+        OptionError: Nobody says which architecture it is, or only the file says that it needs a user's own code.
+        ContentError: The tensors do not fit the architecture.
+    """
+    stated = checkpoint.metadata.architecture if checkpoint.metadata else None
+    text = architecture_text or stated
+    if text is None:
+        raise OptionError(checkpoint.label, "the file does not say its architecture", "Pass --architecture.")
+    if text.startswith(PREFIX) and architecture_text is None:
+        # a file must not decide that code runs: only what the user typed is imported
+        raise OptionError(checkpoint.label, f"the model runs your own code, {text}", f"Pass --architecture {text}.")
+    if text.startswith(PREFIX):
+        with _seeded(0):
+            network = _own_module(text)
+    else:
+        where = "--architecture" if architecture_text else checkpoint.label
+        network = build(parse_architecture(text, where).resized(checkpoint.shapes()))
+    load_tensors(network, checkpoint.read_all(), checkpoint.label)
+    return network.to(device).eval()
+
+
+def _own_module(text: str) -> nn.Module:
+    module = load_factory(text, "--architecture")()
+    if not isinstance(module, nn.Module):
+        raise OptionError(
+            "--architecture", f"{text} returned {type(module).__name__}", "Let it return a torch.nn.Module."
+        )
+    return module
+
+
+@contextmanager
+def _seeded(seed: int) -> Iterator[None]:
+    # torch's own initialisers draw from the global generator only: lend it, and put its state back
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        yield
+
+
+def _to_numpy(tensor: Tensor) -> NDArray[Any]:
+    if tensor.dtype == torch.bfloat16:  # numpy's bfloat16 is ml_dtypes'
+        array: NDArray[Any] = tensor.contiguous().view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+        return array.copy()
+    return np.array(tensor.numpy())
+
+
+def _to_torch(array: NDArray[Any]) -> Tensor:
+    known = array.dtype.kind in "iub" or array.dtype in (np.float16, np.float32, np.float64)
+    return torch.from_numpy(np.ascontiguousarray(array if known else array.astype(np.float32)))
