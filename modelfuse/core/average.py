@@ -1,0 +1,68 @@
+"""Elementwise averages over clients, accumulated in float64."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from modelfuse.types import FloatArray
+
+__all__ = ["objective", "summation_order", "weighted_mean"]
+
+
+def weighted_mean(
+    values: Sequence[FloatArray], weights: Sequence[FloatArray | float], shares: Sequence[float], floor: float = 0.0
+) -> tuple[FloatArray, int]:
+    """Return the weighted mean over clients, entry by entry.
+
+    Args:
+        values: One array a client, all of one shape.
+        weights: One weight a client: a number, or an array of that shape; at least 0.
+        shares: The plain weights that stand in where the weights sum to no more than ``floor`` (the clients' examples).
+        floor: The least sum of weights that is trusted, at least 0.
+
+    Returns:
+        The mean, and the number of entries where the shares stood in.
+
+    Source: FedFiOT eq. 7.
+    """
+    total = np.zeros(np.shape(values[0]))
+    mean = np.zeros(np.shape(values[0]))
+    for value, weight in zip(values, weights, strict=True):
+        mean += weight * value
+        total += weight
+    unseen = total <= floor if floor == 0 else total < floor
+    replaced = int(np.count_nonzero(unseen))
+    np.divide(mean, total, out=mean, where=~unseen)
+    if replaced:
+        mean[unseen] = plain_mean([value[unseen] for value in values], shares)
+    return mean, replaced
+
+
+def plain_mean(values: Sequence[FloatArray], shares: Sequence[float]) -> FloatArray:
+    """Return the mean over clients with one weight a client."""
+    mean = np.zeros(np.shape(values[0]))
+    for value, share in zip(values, shares, strict=True):
+        mean += share * value
+    return np.asarray(mean / float(sum(shares)))
+
+
+def objective(merged: FloatArray, values: Sequence[FloatArray], precisions: Sequence[FloatArray | float]) -> float:
+    """Return the precision-weighted squared distance of the clients to a merged array.
+
+    Args:
+        merged: The merged array.
+        values: One aligned array a client, of the same shape.
+        precisions: One precision a client, broadcastable to that shape.
+
+    Source: FedFiOT eq. 2.
+    """
+    return float(
+        sum(np.sum(precision * np.square(merged - value)) for value, precision in zip(values, precisions, strict=True))
+    )
+
+
+def summation_order(identities: Sequence[str]) -> list[int]:
+    """Return the order to sum clients in, so that a sum's rounding does not depend on the order of the files."""
+    return sorted(range(len(identities)), key=lambda client: identities[client])

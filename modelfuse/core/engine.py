@@ -1,0 +1,138 @@
+"""The engine: group by group, units to a solver, orders back into the clients' tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from modelfuse.core.units import realign_tensor, unit_matrix
+from modelfuse.spec.axes import PermutationSpec, Place
+from modelfuse.types import FloatArray, Order, Tensors
+
+__all__ = ["Alignment", "Matching", "Solver", "Units", "align", "cost_places"]
+
+
+@dataclass(frozen=True, slots=True)
+class Units:
+    """The units of one group of one client, as a solver sees them.
+
+    Args:
+        values: (n_k, d) one row a unit.
+        precision: (n_k, d) precision of each coordinate, or None where the method has none of its own.
+    """
+
+    values: FloatArray
+    precision: FloatArray | None
+
+
+@dataclass(frozen=True, slots=True)
+class Matching:
+    """What a solver found for one group.
+
+    Args:
+        orders: For each client (n_k,), the global unit that each local unit became.
+        width: Number of global units.
+        trace: What the report says of it.
+    """
+
+    orders: tuple[Order, ...]
+    width: int
+    trace: Mapping[str, Any]
+
+
+class Solver(Protocol):
+    """Matches the units of one group across clients."""
+
+    def __call__(self, places: Sequence[Place], units: Sequence[Units]) -> Matching:
+        """Return the orders that align the clients.
+
+        Args:
+            places: Where the units' coordinates come from.
+            units: One entry a client; their inputs are already in the global order.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Alignment:
+    """Clients whose tensors are all in the global order.
+
+    Args:
+        values: One mapping of tensors a client; missing units are zeros.
+        precisions: The same for the precisions, or None.
+        matchings: For each group in merge order, what the solver found.
+    """
+
+    values: tuple[Tensors, ...]
+    precisions: tuple[Tensors, ...] | None
+    matchings: Mapping[str, Matching]
+
+    def orders(self, client: int) -> dict[str, Order]:
+        """Return one client's order in every group."""
+        return {group: matching.orders[client] for group, matching in self.matchings.items()}
+
+    def widths(self) -> dict[str, int]:
+        """Return every group's global width."""
+        return {group: matching.width for group, matching in self.matchings.items()}
+
+
+def align(
+    values: Sequence[Tensors],
+    precisions: Sequence[Tensors] | None,
+    spec: PermutationSpec,
+    solver: Solver,
+    done: Callable[[str], None] | None = None,
+) -> Alignment:
+    """Align the clients group by group: solve, then move every axis of the group, in weights and precisions alike.
+
+    Args:
+        values: One mapping of tensors a client.
+        precisions: One mapping of precisions a client, of the same shapes; None where the method has none of its own.
+        spec: The permutation spec; it gives the order of the groups.
+        solver: Matches the units of a group.
+        done: Called with each group's name once it is aligned.
+
+    Source: FedFiOT alg. 1, FedMA alg. 1.
+    """
+    working = [dict(tensors) for tensors in values]
+    weights = None if precisions is None else [dict(tensors) for tensors in precisions]
+    matchings: dict[str, Matching] = {}
+    for group in spec.groups():
+        places = cost_places(spec, group, matchings)
+        units = [
+            Units(unit_matrix(tensors, places), None if weights is None else unit_matrix(weights[client], places))
+            for client, tensors in enumerate(working)
+        ]
+        matching = matchings[group] = solver(places, units)
+        for client, order in enumerate(matching.orders):
+            for tensors in (working[client],) if weights is None else (working[client], weights[client]):
+                _move(tensors, spec, group, order, matching.width)
+        if done is not None:
+            done(group)
+    return Alignment(tuple(working), None if weights is None else tuple(weights), matchings)
+
+
+def cost_places(spec: PermutationSpec, group: str, aligned: Mapping[str, Any]) -> list[Place]:
+    """Return the places whose coordinates may be compared across clients when a group's turn comes.
+
+    A match axis counts once everything that its tensor reads is aligned: before, its columns mean different things in
+    different clients. Where no tensor of the group qualifies (a stream that is read before it is written), all count.
+
+    Args:
+        spec: The permutation spec.
+        group: The group to match.
+        aligned: The groups that are aligned already.
+    """
+    places = list(spec.places(group, "match"))
+    ready = [place for place in places if _reads_only(spec, place.tensor, aligned)]
+    return ready or places
+
+
+def _reads_only(spec: PermutationSpec, tensor: str, aligned: Mapping[str, Any]) -> bool:
+    return all(axis is None or axis.role != "input" or axis.group in aligned for axis in spec.axes[tensor])
+
+
+def _move(tensors: dict[str, Any], spec: PermutationSpec, group: str, order: Order, width: int) -> None:
+    for name in {place.tensor: None for place in spec.places(group)}:
+        if name in tensors:
+            tensors[name] = realign_tensor(tensors[name], spec.axes[name], {group: order}, {group: width})
