@@ -1,0 +1,48 @@
+"""Data strings: the table of what there is, and the way from a string to a source."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from modelfuse.client.sources.arrays import open_npz, open_python
+from modelfuse.client.sources.digits import open_digits
+from modelfuse.client.sources.idx import open_fashion_mnist, open_mnist
+from modelfuse.client.sources.image_folder import open_image_folder
+from modelfuse.client.sources.source import Source, SplitName
+from modelfuse.client.sources.torchvision_sets import open_cifar10, open_cifar100, open_svhn
+from modelfuse.errors import OptionError
+
+__all__ = ["SOURCES", "open_source"]
+
+SOURCES: Mapping[str, tuple[str, Callable[[str, SplitName, bool], Source]]] = {
+    "digits": ("digits", open_digits),
+    "mnist": ("mnist:ROOT", open_mnist),
+    "fashion-mnist": ("fashion-mnist:ROOT", open_fashion_mnist),
+    "cifar10": ("cifar10:ROOT", open_cifar10),
+    "cifar100": ("cifar100:ROOT", open_cifar100),
+    "svhn": ("svhn:ROOT", open_svhn),
+    "imagefolder": ("imagefolder:ROOT", open_image_folder),
+    "npz": ("npz:FILE", open_npz),
+    "python": ("python:PKG.MOD:FACTORY", open_python),
+}
+"""What a data string may begin with: its form, and the function that opens it (argument, split, download)."""
+
+
+def open_source(text: str, split: SplitName, download: bool = False) -> Source:
+    """Return the split of the data set that a string names, its labels read and its inputs not yet.
+
+    Args:
+        text: The data string, such as ``digits`` or ``mnist:ROOT``.
+        split: ``train`` or ``test``.
+        download: Fetch the data set if it is not there.
+
+    Raises:
+        OptionError: No data set has this name.
+        FileError: Its files are not there.
+        ContentError: Its files cannot be used.
+    """
+    kind, _, argument = text.partition(":")
+    if kind not in SOURCES:
+        forms = ", ".join(form for form, _ in SOURCES.values())
+        raise OptionError("--data", f"no data set is called {kind!r}", f"There are {forms}.")
+    return SOURCES[kind][1](argument, split, download)
