@@ -1,0 +1,37 @@
+"""The kinds of file: what each says of itself, and opening one of the kind that a command needs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from modelfuse.errors import FileError
+from modelfuse.files.checkpoint import Checkpoint, open_checkpoint
+from modelfuse.files.identity import model_id
+from modelfuse.files.metadata import metadata_from_json, metadata_to_json
+from modelfuse.types import Kind
+
+__all__ = ["metadata_from_json", "metadata_to_json", "model_id", "open_kind"]
+
+FOREIGN: frozenset[Kind] = frozenset({"model", "fisher", "partition"})
+"""The kinds whose tensors alone say enough, so that files of other programs are welcome."""
+
+
+def open_kind(path: Path, kind: Kind) -> Checkpoint:
+    """Open a file that is to be of one kind.
+
+    Args:
+        path: The file, index or folder.
+        kind: What the command needs. Without metadata of ours a model, Fisher or partition is taken at its word.
+
+    Raises:
+        FileError: The file cannot be read, or is of another kind.
+    """
+    checkpoint = open_checkpoint(path)
+    if checkpoint.metadata is None and kind not in FOREIGN:
+        raise FileError(
+            checkpoint.label, f"no {kind} file: it has no modelfuse metadata", f"Make the {kind} file with modelfuse."
+        )
+    if checkpoint.metadata is not None and checkpoint.metadata.kind != kind:
+        found = checkpoint.metadata.kind
+        raise FileError(checkpoint.label, f"a {found} file where a {kind} file is needed", f"Give a {kind} file.")
+    return checkpoint
