@@ -18,6 +18,7 @@ __all__ = ["StagedFile", "check_place", "resolved"]
 REASONS: dict[int, tuple[str, str]] = {
     errno.ENOSPC: ("the disk is full", "Free some space, or write to another disk."),
     errno.EDQUOT: ("your disk quota is used up", "Free some space, or write to another disk."),
+    errno.EFBIG: ("the file is larger than its disk or your limits allow", "Write to another disk, or to shards."),
     errno.EACCES: ("its folder cannot be written to", "Choose a folder that you may write to."),
     errno.EPERM: ("its folder cannot be written to", "Choose a folder that you may write to."),
     errno.EROFS: ("its disk is read-only", "Choose a folder that you may write to."),
@@ -116,9 +117,10 @@ class StagedFile:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make a rename durable."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    """Make a rename durable, where the file system lets folders be synced: the file is in its place already."""
+    with suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -18,6 +18,7 @@ __all__ = ["Entry", "Header", "encode_header", "read_header"]
 
 LENGTH_BYTES = 8
 ALIGNMENT = 8
+MOST_BYTES = 100_000_000
 TEXTS = "__metadata__"
 
 OTHER_FORMATS: tuple[tuple[bytes, str, str], ...] = (
@@ -153,7 +154,7 @@ def encode_header(layout: Mapping[str, TensorLayout], texts: Mapping[str, str], 
         where: The file's name, for messages.
 
     Raises:
-        ContentError: A tensor has the one name that the format reserves.
+        ContentError: A tensor has the one name that the format reserves, or the header exceeds the format's limit.
     """
     if TEXTS in layout:
         raise ContentError(where, f"a tensor is called {TEXTS}", "The format reserves this name: rename the tensor.")
@@ -166,5 +167,9 @@ def encode_header(layout: Mapping[str, TensorLayout], texts: Mapping[str, str], 
         rows[name] = {"dtype": tensor.dtype, "shape": tensor.shape, "data_offsets": (starts[name], stop)}
     text = json.dumps(rows, ensure_ascii=False, separators=(",", ":")).encode()
     text += b" " * (-len(text) % ALIGNMENT)
+    if len(text) > MOST_BYTES:
+        raise ContentError(
+            where, f"its header would take {len(text):,} bytes", f"The format allows {MOST_BYTES:,}: record less in it."
+        )
     block = len(text).to_bytes(LENGTH_BYTES, "little") + text
     return block, Header({name: Entry(layout[name], len(block) + start) for name, start in starts.items()}, texts)

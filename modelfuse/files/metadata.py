@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, TypeVar, get_args
 
 import numpy as np
@@ -36,7 +36,7 @@ def _plain(data: Any) -> Any:
         return {str(key): _plain(value) for key, value in data.items()}
     if isinstance(data, np.ndarray | np.generic):
         return _plain(data.tolist())
-    if isinstance(data, Iterable) and not isinstance(data, str):
+    if isinstance(data, list | tuple):
         return [_plain(value) for value in data]
     return None if isinstance(data, float) and not math.isfinite(data) else data
 
@@ -122,7 +122,7 @@ def _step(data: Any) -> Step:
 
 
 def _scale(name: str, value: Any) -> float:
-    scale = float(value) if isinstance(value, int) and not isinstance(value, bool) else _typed(value, float, name)
+    scale = _typed(value, float, f"the scale of {name}")
     if not (math.isfinite(scale) and scale >= 0):
         raise ValueError(f"the scale of {name} is {scale}")
     return scale

@@ -26,7 +26,6 @@ from modelfuse.types import Metadata, Tensors
 __all__ = ["StreamingWriter", "check_output", "save", "save_json"]
 
 SHARD_BYTES = 5_000_000_000
-PLACEHOLDER = "0" * 64
 
 
 def save(
@@ -94,7 +93,8 @@ class StreamingWriter:
     Args:
         path: The output; a name ending in ``.safetensors.index.json`` makes a sharded checkpoint.
         layout: Every tensor that will be written.
-        metadata: What the file says of itself; the ``model_id`` of an unquantised model comes from what is written.
+        metadata: What the file says of itself. An unquantised model's ``model_id`` comes from what is written; a
+            quantised one's was known before.
         shard_bytes: At most so many bytes of tensors a shard, where the output is sharded.
 
     Raises:
@@ -112,7 +112,7 @@ class StreamingWriter:
         self._digest = IdentityDigest(layout) if computed else None
         self._targets: dict[str, Target] = {}
         for number, shard in enumerate(self._shards.values()):
-            _, header = encode_header(shard, self._texts(PLACEHOLDER), str(path))
+            _, header = encode_header(shard, self._texts(), str(path))
             self._targets |= {name: Target(number, entry) for name, entry in header.entries.items()}
         self._written = dict.fromkeys(layout, 0)
         self._stack = ExitStack()
@@ -127,7 +127,7 @@ class StreamingWriter:
 
     def __enter__(self) -> StreamingWriter:
         with ExitStack() as stack:
-            self._files = [stack.enter_context(StagedFile(path)) for path in self._shards]
+            self._files = [stack.enter_context(StagedFile(path)) for path in self._paths()]
             self._stack = stack.pop_all()
         return self
 
@@ -156,11 +156,11 @@ class StreamingWriter:
             if kind is None:
                 self._commit()
 
-    def _texts(self, identity: str) -> dict[str, str]:
-        """Return the header's free texts, as long for one ``model_id`` as for another."""
+    def _texts(self) -> dict[str, str]:
+        """Return the header's free texts; their length is the same before the ``model_id`` is final and after."""
         metadata = self._metadata
         if metadata.kind == "model":
-            metadata = replace(metadata, model_id=identity)
+            metadata = replace(metadata, model_id=self.model_id)
         return {"format": "pt", METADATA_KEY: json_text(metadata_to_json(metadata))}
 
     def _commit(self) -> None:
@@ -168,19 +168,21 @@ class StreamingWriter:
         for name, target in self._targets.items():
             if self._written[name] != target.entry.layout.nbytes:
                 raise ModelfuseError(f"{self.path}: {name} was not written to its end")
-        texts = self._texts(self.model_id)
-        for file, shard in zip(self._files, self._shards.values(), strict=True):
-            file.write_at(0, encode_header(shard, texts, str(self.path))[0])
+        texts = self._texts()
+        starts = [encode_header(shard, texts, str(self.path))[0] for shard in self._shards.values()]
         if _is_index(self.path):
-            index = self._stack.enter_context(StagedFile(self.path))
-            index.write_at(0, self._index().encode())
-            self._files.append(index)
-        for file in self._files:
+            starts.append(self._index().encode())
+        for file, start in zip(self._files, starts, strict=True):
+            file.write_at(0, start)
             file.seal()
         if _is_index(self.path) and any(shard.exists() for shard in self._shards):
             resolved(self.path).unlink(missing_ok=True)  # never an old index above new shards
         for file in self._files:
             file.publish()
+
+    def _paths(self) -> list[Path]:
+        """Return the files to write, an index last."""
+        return [*self._shards, self.path] if _is_index(self.path) else [self.path]
 
     def _index(self) -> str:
         weight_map = {name: shard.name for shard, layout in self._shards.items() for name in layout}
@@ -211,8 +213,9 @@ def _plan(
         shards[-1][name] = layout[name]
         room -= layout[name].nbytes
     stem = path.name.removesuffix(INDEX_SUFFIX)
+    place = resolved(path) if path.is_symlink() else path
     return {
-        path.with_name(f"{stem}-{number:05d}-of-{len(shards):05d}.safetensors"): shard
+        place.with_name(f"{stem}-{number:05d}-of-{len(shards):05d}.safetensors"): shard
         for number, shard in enumerate(shards, start=1)
     }
 
