@@ -15,7 +15,9 @@ from modelfuse.errors import ModelfuseError
 
 __all__ = ["COMMANDS", "app", "run"]
 
-COMMANDS: dict[str, str] = {}
+COMMANDS: dict[str, str] = {
+    "merge": "modelfuse.cli.merge:merge",
+}
 """Every subcommand, in the order of a federation: its name and where its function is."""
 
 app = typer.Typer(

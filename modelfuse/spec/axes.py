@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
-from modelfuse.errors import ContentError
+from modelfuse.errors import ContentError, FileError
 
-__all__ = ["Axis", "PermutationSpec", "Place", "Role", "carry", "consume", "match"]
+__all__ = ["Axis", "PermutationSpec", "Place", "Role", "carry", "consume", "match", "read_spec"]
 
 Role = Literal["match", "carry", "input"]
 ROLES: tuple[Role, ...] = ("match", "carry", "input")
@@ -199,6 +201,25 @@ class PermutationSpec:
                     f"class axis {dimension} of {tensor} is not a free axis of that tensor",
                     "Correct class_axis.",
                 )
+
+
+def read_spec(path: Path) -> PermutationSpec:
+    """Return the spec that a JSON file holds.
+
+    Args:
+        path: A file with what :meth:`PermutationSpec.to_json` returns.
+
+    Raises:
+        FileError: The file cannot be read, or is not JSON.
+        ContentError: The JSON is not a spec.
+    """
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise FileError(str(path), f"cannot be read ({error.strerror})", "Check the path.") from error
+    except ValueError as error:
+        raise FileError(str(path), f"not JSON ({error})", "modelfuse inspect --spec prints one.") from error
+    return PermutationSpec.from_json(data, str(path))
 
 
 def _axis(entry: Sequence[Any]) -> Axis:

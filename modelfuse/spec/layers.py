@@ -106,7 +106,7 @@ class GlobalAveragePool:
 
 @dataclass(frozen=True, slots=True)
 class Representation:
-    """Marks where the embedding h = f(φ; x) is taken: what precedes it is f, the rest is g (FedProto, Problem Setting)."""
+    """Marks where the embedding h = f(φ; x) is taken: f precedes it, g follows (FedProto, Problem Setting)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,170 @@
+"""``modelfuse merge``: clients' files in, one global model out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from modelfuse.cli.options import (
+    ArchitectureOption,
+    DeviceOption,
+    DownloadOption,
+    JsonOption,
+    LabelOption,
+    OutputOption,
+    PartitionOption,
+    parse_labels,
+)
+
+if TYPE_CHECKING:
+    from modelfuse.methods.gather import Given
+
+__all__ = ["merge"]
+
+
+def merge(
+    context: typer.Context,
+    files: Annotated[
+        list[Path],
+        typer.Argument(metavar="FILES...", help="The clients' models and, where the method needs them, their Fishers."),
+    ],
+    output: OutputOption,
+    method: Annotated[str, typer.Option("--method", "-m", metavar="METHOD", help="fedavg, fisher or fedfiot.")],
+    report: Annotated[
+        Path | None, typer.Option("--report", metavar="FILE", help="Write what happened, group by group, as JSON.")
+    ] = None,
+    orders: Annotated[
+        Path | None, typer.Option("--orders", metavar="FILE", help="Write which global unit each local unit became.")
+    ] = None,
+    rho: Annotated[
+        list[float] | None,
+        typer.Option("--rho", help="Tempering ρ in (0, 1]; several make a grid. fedfiot, fisher."),
+    ] = None,
+    lam: Annotated[
+        list[float] | None,
+        typer.Option("--lam", help="Damping λ; several make a grid. fedfiot, fisher."),
+    ] = None,
+    inner_iters: Annotated[int | None, typer.Option("--inner-iters", help="S, iterations a group. fedfiot.")] = None,
+    matching: Annotated[
+        str | None,
+        typer.Option("--matching", help="fisher, euclidean (ablation C) or identity (ablation B). fedfiot."),
+    ] = None,
+    average: Annotated[
+        str | None, typer.Option("--average", help="fisher or uniform (ablations D, E). fedfiot.")
+    ] = None,
+    safeguard: Annotated[
+        bool | None,
+        typer.Option("--safeguard/--no-safeguard", help="Keep the identity merge where it is better. fedfiot."),
+    ] = None,
+    reference: Annotated[
+        str | None,
+        typer.Option(
+            "--reference", metavar="FILE", help="largest (the client with most examples), or a model. fedfiot."
+        ),
+    ] = None,
+    fisher_floor: Annotated[
+        float | None, typer.Option("--fisher-floor", help="Least summed Fisher that is trusted. fisher.")
+    ] = None,
+    weighting: Annotated[str | None, typer.Option("--weighting", help="examples or uniform. fedavg.")] = None,
+    fisher: Annotated[
+        list[Path] | None,
+        typer.Option("--fisher", metavar="FILE", help="The Fisher of a foreign model; repeat in the models' order."),
+    ] = None,
+    num_examples: Annotated[
+        str | None, typer.Option("--num-examples", metavar="N,N,...", help="Training examples, in the models' order.")
+    ] = None,
+    architecture: ArchitectureOption = None,
+    spec: Annotated[
+        Path | None, typer.Option("--spec", metavar="FILE", help="A permutation spec as JSON, for any other network.")
+    ] = None,
+    validate: Annotated[
+        str | None, typer.Option("--validate", metavar="DATA", help="Choose from a grid by accuracy on the hold-out.")
+    ] = None,
+    partition: PartitionOption = None,
+    device: DeviceOption = "auto",
+    download: DownloadOption = False,
+    label: LabelOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Merge clients' models into one global model.
+
+    Fishers are paired with their models by the model_id that they carry; files may come in any order. An option that
+    the method does not know is an error.
+
+    \b
+    fedavg    example-weighted mean, index by index
+    fisher    Fisher-weighted mean, index by index
+    fedfiot   units aligned by Fisher-weighted optimal transport, then the Fisher-weighted mean;
+              kept only where it lowers the objective (--no-safeguard: always)
+
+    \b
+    Examples:
+      modelfuse merge --method fedavg clients/*.safetensors -o global.safetensors
+      modelfuse merge --method fedfiot clients/*.safetensors fishers/*.safetensors -o global.safetensors
+      modelfuse merge --method fedfiot clients/*.safetensors fishers/*.safetensors -o global.safetensors \\
+          --rho 0.2 --rho 0.3 --rho 0.4 --lam 1e-3 --lam 1e-4 \\
+          --validate cifar10:data --partition split.safetensors --report report.json
+    """
+    from modelfuse.cli.merging import Job, Validation, run
+    from modelfuse.errors import OptionError
+    from modelfuse.files.writer import check_output
+
+    options: dict[str, Any] = {
+        "rho": rho,
+        "lam": lam,
+        "inner_iters": inner_iters,
+        "matching": matching,
+        "average": average,
+        "safeguard": safeguard,
+        "fisher_floor": fisher_floor,
+        "weighting": weighting,
+    }
+    inputs = [*files, *(fisher or []), *([Path(reference)] if reference not in (None, "largest") else [])]
+    for out in filter(None, (output, report, orders)):
+        check_output(out, inputs)
+    if (validate is None) != (partition is None):
+        raise OptionError(
+            "--validate", "it needs the partition whose hold-out it evaluates on", "Pass --validate and --partition."
+        )
+    job = Job(
+        method=method,
+        options={name: value for name, value in options.items() if value not in (None, [])},
+        given=_opened(files, fisher or [], num_examples, spec, architecture, reference),
+        validation=None if validate is None or partition is None else Validation(validate, partition, device, download),
+        labels=parse_labels(label),
+    )
+    run(job, output, report, orders, context.obj, as_json)
+
+
+def _opened(
+    files: list[Path],
+    fishers: list[Path],
+    num_examples: str | None,
+    spec: Path | None,
+    architecture: str | None,
+    reference: str | None,
+) -> Given:
+    from modelfuse.files.artifacts import open_kind
+    from modelfuse.files.checkpoint import open_checkpoint
+    from modelfuse.methods.gather import Given
+    from modelfuse.spec.axes import read_spec
+
+    return Given(
+        files=[open_checkpoint(path) for path in files],
+        fishers=[open_kind(path, "fisher") for path in fishers],
+        num_examples=None if num_examples is None else _counts(num_examples),
+        spec=None if spec is None else read_spec(spec),
+        architecture=architecture,
+        reference=None if reference in (None, "largest") else open_kind(Path(reference), "model"),
+    )
+
+
+def _counts(text: str) -> list[int]:
+    from modelfuse.errors import OptionError
+
+    parts = text.split(",")
+    if not all(part.strip().isdecimal() for part in parts):
+        raise OptionError("--num-examples", f"{text!r} is not made of whole numbers", "Write 10701,13230,5764.")
+    return [int(part) for part in parts]

@@ -1,0 +1,205 @@
+"""What ``modelfuse merge`` does once its options are read: one candidate or a grid, the files, the report."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from modelfuse import __version__
+from modelfuse.cli.render import Screen
+from modelfuse.errors import OptionError
+from modelfuse.files.writer import save_json
+from modelfuse.methods import load
+from modelfuse.methods.contract import Merged, Method, from_options
+from modelfuse.methods.gather import Given, gather
+from modelfuse.methods.output import write_merged, write_orders
+from modelfuse.methods.uploads import Uploads
+from modelfuse.types import Step
+
+__all__ = ["Job", "Validation", "run"]
+
+
+@dataclass(frozen=True, slots=True)
+class Validation:
+    """How to choose from a grid.
+
+    Args:
+        data: The data string.
+        partition: The split whose ``validation`` indices are the server's hold-out.
+        device: Where to evaluate.
+        download: Fetch the data if it is missing.
+    """
+
+    data: str
+    partition: Path
+    device: str
+    download: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One merge as the user asked for it.
+
+    Args:
+        method: The method's name.
+        options: Its options as given; a list stands for a grid.
+        given: The opened files.
+        validation: How to choose from a grid, or None.
+        labels: Labels for the report.
+    """
+
+    method: str
+    options: Mapping[str, Any]
+    given: Given
+    validation: Validation | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One point of the grid: its settings, its merge and how well it validates."""
+
+    settings: Mapping[str, Any]
+    merged: Merged
+    accuracy: float | None
+
+
+def run(job: Job, output: Path, report: Path | None, orders: Path | None, screen: Screen, as_json: bool) -> None:
+    """Merge, write the files, and say what happened.
+
+    Args:
+        job: What to merge and how.
+        output: The global model's file.
+        report: The report's file, or None.
+        orders: The orders' file, or None.
+        screen: Where to write.
+        as_json: Write the report to stdout as well.
+    """
+    method = load(job.method)
+    candidates = [from_options(method, job.method, point) for point in _grid(job.options)]
+    if len(candidates) > 1 and job.validation is None:
+        raise OptionError(
+            "--rho/--lam",
+            f"{len(candidates)} candidates and nothing to choose by",
+            "Pass --validate DATA --partition P, or one value of each.",
+        )
+    uploads = gather(job.given, needs_fisher=method.needs_fisher)
+    if orders is not None and not method.needs_spec:
+        raise OptionError("--orders", f"method {job.method} aligns nothing", "Leave it out.")
+    best, tried = _choose(candidates, uploads, job.validation, screen)
+    step = Step("merge", __version__, _decisive(job, best, uploads), _inputs(uploads))
+    model_id = write_merged(output, best.merged, uploads, step)
+    if orders is not None:
+        write_orders(orders, best.merged, uploads, step, model_id)
+    document = _document(job, best, tried, uploads, model_id)
+    if report is not None:
+        save_json(report, document)
+    if as_json:
+        screen.json(document)
+    elif len(tried) > 1:
+        _show_grid(tried, screen)
+    screen.say(_summary(job.method, output, best, uploads))
+
+
+def _grid(options: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return every combination of the options' values, the last option varying fastest."""
+    values = [value if isinstance(value, list) else [value] for value in options.values()]
+    return [dict(zip(options, point, strict=True)) for point in itertools.product(*values)]
+
+
+def _choose(
+    methods: Sequence[Method], uploads: Uploads, validation: Validation | None, screen: Screen
+) -> tuple[Candidate, list[dict[str, Any]]]:
+    """Return the best candidate (the first among equals) and a line on each."""
+    if validation is None:
+        only = Candidate(_settings(methods[0]), methods[0].merge(uploads), None)
+        return only, []
+    from modelfuse.cli.validation import Judge
+
+    judge = Judge.prepare(validation.data, validation.partition, validation.device, validation.download)
+    best: Candidate | None = None
+    tried: list[dict[str, Any]] = []
+    with screen.progress(len(methods), f"merge and validate {len(methods)} candidates") as progress:
+        for method in methods:
+            merged = method.merge(uploads)
+            candidate = Candidate(_settings(method), merged, judge.accuracy(merged, uploads.architecture))
+            line = {"settings": dict(candidate.settings), "validation_accuracy": candidate.accuracy}
+            tried.append(line | {key: merged.report[key] for key in ("objective",) if key in merged.report})
+            if best is None or (candidate.accuracy or 0.0) > (best.accuracy or 0.0):
+                best = candidate
+            progress.advance()
+    if best is None:
+        raise OptionError("--rho/--lam", "the grid is empty", "Give at least one value.")
+    return best, tried
+
+
+def _settings(method: Method) -> dict[str, Any]:
+    return asdict(method)  # type: ignore[call-overload, no-any-return]
+
+
+def _decisive(job: Job, best: Candidate, uploads: Uploads) -> dict[str, Any]:
+    """Return the options that decide the result, for the output's history."""
+    chosen = {"method": job.method, **best.settings}
+    return chosen if uploads.reference is None else chosen | {"reference": uploads.reference.model_id()}
+
+
+def _inputs(uploads: Uploads) -> tuple[str, ...]:
+    return tuple(sorted(client.model.model_id() for client in uploads.clients))
+
+
+def _document(
+    job: Job, best: Candidate, tried: list[dict[str, Any]], uploads: Uploads, model_id: str
+) -> dict[str, Any]:
+    return {
+        "kind": "merge",
+        "version": __version__,
+        "method": job.method,
+        "settings": dict(best.settings),
+        "labels": dict(job.labels),
+        "inputs": [
+            {
+                "name": client.model.path.name,
+                "model_id": client.model.model_id(),
+                "client": client.info.id,
+                "num_examples": client.info.num_examples,
+            }
+            for client in uploads.clients
+        ],
+        "model_id": model_id,
+        "validation_accuracy": best.accuracy,
+        "candidates": tried,
+        **best.merged.report,
+    }
+
+
+def _show_grid(tried: Sequence[Mapping[str, Any]], screen: Screen) -> None:
+    varying = [name for name in tried[0]["settings"] if len({str(line["settings"][name]) for line in tried}) > 1]
+    rows = [
+        [*(str(line["settings"][name]) for name in varying), f"{100 * line['validation_accuracy']:.2f}"]
+        for line in tried
+    ]
+    screen.table("Candidates", [*varying, "validation %"], rows)
+
+
+def _summary(method: str, output: Path, best: Candidate, uploads: Uploads) -> str:
+    text = f"{output}: {method} of {len(uploads.clients)} clients"
+    objective = best.merged.report.get("objective")
+    if objective:
+        text += f"; J = {objective['aligned']:.6g} aligned, {objective['identity']:.6g} by index"
+        text += f": {objective['chosen']} merge kept"
+    fractions = [np.mean(group["permuted_fraction"]) for group in best.merged.report.get("groups", {}).values()]
+    if fractions:
+        text += f"; {100 * float(np.mean(fractions)):.0f} % of units permuted"
+    missing = best.merged.report.get("entries_without_weight")
+    if missing:
+        text += f"; {missing} entries that no Fisher weighs took the plain mean"
+    if best.merged.report.get("promoted"):
+        text += f"; mixed dtypes in {len(best.merged.report['promoted'])} tensors promoted"
+    if best.accuracy is not None:
+        text += f"; {100 * best.accuracy:.2f} % on the hold-out"
+    return text

@@ -1,0 +1,249 @@
+"""From files to uploads: sort out which file is whose, and check that they can be merged before anything is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from modelfuse.errors import ContentError, FileError, OptionError
+from modelfuse.files.checkpoint import Checkpoint
+from modelfuse.files.layout import is_float
+from modelfuse.methods.uploads import Upload, Uploads, is_running_statistic
+from modelfuse.spec.architectures import parse_architecture
+from modelfuse.spec.axes import PermutationSpec
+from modelfuse.types import ClientInfo
+
+__all__ = ["Given", "gather"]
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What the user gave to a merge, opened but not yet understood.
+
+    Args:
+        files: Models and Fishers, in any order.
+        fishers: Fishers of foreign models, in the order of the models; empty where files name their models.
+        num_examples: n_k of each model in the order given, or None where the files say it.
+        spec: A permutation spec that replaces the files', or None.
+        architecture: An architecture string that replaces the files', or None.
+        reference: The reference model, or None.
+    """
+
+    files: Sequence[Checkpoint]
+    fishers: Sequence[Checkpoint] = ()
+    num_examples: Sequence[int] | None = None
+    spec: PermutationSpec | None = None
+    architecture: str | None = None
+    reference: Checkpoint | None = None
+
+
+def gather(given: Given, needs_fisher: bool, equal_widths: bool = True) -> Uploads:
+    """Return the uploads of a merge.
+
+    Args:
+        given: What the user gave.
+        needs_fisher: Whether every client must come with its Fisher.
+        equal_widths: Whether all clients must have the same shapes.
+
+    Raises:
+        FileError: A file is of the wrong kind, or of another model.
+        ContentError: Clients differ in tensors, shapes or label order, or do not fit the spec.
+        OptionError: The options do not go with the files.
+    """
+    models = [file for file in given.files if _kind(file) == "model"]
+    loose = [file for file in given.files if _kind(file) == "fisher"]
+    for file in given.files:
+        if _kind(file) not in ("model", "fisher"):
+            raise FileError(file.label, f"a {_kind(file)} file where a model is needed", "Leave it out.")
+    if not models:
+        raise OptionError("FILES", "there is no model among them", "Name at least one client's model.")
+    infos = _infos(models, given.num_examples)
+    fishers = _paired(models, loose, given.fishers, needs_fisher)
+    clients = [Upload(*parts) for parts in zip(models, fishers, infos, strict=True)]
+    clients = [clients[index] for index in _canonical_order(clients)]
+    architecture, spec = _structure(given, clients)
+    _check_tensors(clients, spec, equal_widths)
+    _check_classes(clients)
+    if given.reference is not None and equal_widths:
+        _check_shapes(clients[0].model, given.reference)
+    return Uploads(tuple(clients), spec, architecture, given.reference)
+
+
+def _kind(file: Checkpoint) -> str:
+    return "model" if file.metadata is None else file.metadata.kind
+
+
+def _infos(models: Sequence[Checkpoint], num_examples: Sequence[int] | None) -> list[ClientInfo]:
+    infos = [model.metadata.client if model.metadata and model.metadata.client else ClientInfo() for model in models]
+    if num_examples is not None:
+        if len(num_examples) != len(models):
+            raise OptionError(
+                "--num-examples",
+                f"{len(num_examples)} numbers for {len(models)} models",
+                "Give one a model, in the order of the files.",
+            )
+        infos = [replace(info, num_examples=count) for info, count in zip(infos, num_examples, strict=True)]
+    for model, info in zip(models, infos, strict=True):
+        if info.num_examples is not None and info.num_examples < 1:
+            raise ContentError(
+                model.label, f"it was trained on {info.num_examples} examples", "Leave this client out of the merge."
+            )
+    return infos
+
+
+def _paired(
+    models: Sequence[Checkpoint], loose: Sequence[Checkpoint], ordered: Sequence[Checkpoint], needed: bool
+) -> list[Checkpoint | None]:
+    """Return each model's Fisher: the ordered ones by position, the loose ones by the model_id that they name."""
+    if ordered:
+        if len(ordered) != len(models) or loose:
+            raise OptionError(
+                "--fisher",
+                f"{len(ordered)} Fishers for {len(models)} models ({len(loose)} more among the files)",
+                "Repeat --fisher once a model, in the order of the models.",
+            )
+        pairs = list(zip(models, ordered, strict=True))
+        for model, fisher in pairs:
+            _check_belongs(model, fisher)
+            _check_fisher(model, fisher)
+        return list(ordered)
+    if not loose and not needed:
+        return [None for _ in models]
+    identities = [model.model_id() for model in models]
+    by_model = {_owner(fisher): fisher for fisher in loose}
+    for owner, fisher in by_model.items():
+        if owner not in identities:
+            raise FileError(
+                fisher.label, f"the Fisher of another model ({owner[:12]}…)", "Give that model too, or leave it out."
+            )
+    found = [by_model.get(identity) for identity in identities]
+    for model, match in zip(models, found, strict=True):
+        if match is not None:
+            _check_fisher(model, match)
+        elif needed:
+            raise OptionError(
+                model.label, "no Fisher of it is among the files", "Make one with modelfuse fisher and name it too."
+            )
+    return found
+
+
+def _owner(fisher: Checkpoint) -> str:
+    identity = fisher.metadata.model_id if fisher.metadata else None
+    if identity is None:
+        raise FileError(fisher.label, "it does not name its model", "Pass it with --fisher, in the models' order.")
+    return identity
+
+
+def _check_belongs(model: Checkpoint, fisher: Checkpoint) -> None:
+    if fisher.metadata is not None and fisher.metadata.model_id not in (None, model.model_id()):
+        raise FileError(fisher.label, f"not the Fisher of {model.label}", "Give --fisher in the order of the models.")
+
+
+def _check_fisher(model: Checkpoint, fisher: Checkpoint) -> None:
+    for name, layout in model.layout.items():
+        if not is_float(layout.dtype) or is_running_statistic(name):
+            continue
+        if name not in fisher.layout:
+            raise ContentError(fisher.label, f"tensor {name} of {model.label} is missing", "Make the Fisher again.")
+        if fisher.layout[name].shape != layout.shape:
+            raise ContentError(
+                fisher.label,
+                f"{name} is {list(fisher.layout[name].shape)}, in {model.label} it is {list(layout.shape)}",
+                "Give --fisher in the order of the models.",
+            )
+
+
+def _canonical_order(clients: Sequence[Upload]) -> list[int]:
+    """Return the order of the clients' numbers, or of their paths: the same whatever order they were given in."""
+    ids = [client.info.id for client in clients]
+    if None not in ids and len(set(ids)) == len(ids):
+        return sorted(range(len(clients)), key=lambda index: ids[index] or 0)
+    return sorted(range(len(clients)), key=lambda index: _natural(clients[index].model.label))
+
+
+def _natural(text: str) -> list[tuple[bool, Any]]:
+    """Return a key that sorts client_10 behind client_9."""
+    return [(part.isdecimal(), int(part) if part.isdecimal() else part) for part in re.split(r"(\d+)", text)]
+
+
+def _structure(given: Given, clients: Sequence[Upload]) -> tuple[str | None, PermutationSpec | None]:
+    metadata = [client.model.metadata for client in clients if client.model.metadata is not None]
+    architectures = {entry.architecture for entry in metadata if entry.architecture}
+    architecture = given.architecture or (architectures.pop() if len(architectures) == 1 else None)
+    if given.spec is not None:
+        return architecture, given.spec
+    if given.architecture is not None:
+        return architecture, parse_architecture(given.architecture).spec()
+    specs: dict[str, Mapping[str, Any]] = {
+        client.model.label: client.model.metadata.spec
+        for client in clients
+        if client.model.metadata is not None and client.model.metadata.spec is not None
+    }
+    first = next(iter(specs), None)
+    if first is None:
+        return architecture, None
+    for label, spec in specs.items():
+        if spec != specs[first]:
+            raise ContentError(
+                label, f"its architecture is not that of {first}", "Merge clients of one architecture, or pass --spec."
+            )
+    return architecture, PermutationSpec.from_json(specs[first], first)
+
+
+def _check_tensors(clients: Sequence[Upload], spec: PermutationSpec | None, equal_widths: bool) -> None:
+    first = clients[0].model
+    for client in clients[1:]:
+        _check_names(first, client.model)
+        if equal_widths:
+            _check_shapes(first, client.model)
+    if spec is None:
+        return
+    for client in clients:
+        spec.widths(client.model.shapes(), client.model.label)
+        for name in client.model.layout:
+            if name not in spec.axes:
+                raise ContentError(
+                    client.model.label,
+                    f"tensor {name} is not in the permutation spec",
+                    "Pass the --architecture it was trained with, or a --spec that has it.",
+                )
+
+
+def _check_names(first: Checkpoint, other: Checkpoint) -> None:
+    for one, two in ((first, other), (other, first)):
+        missing = next((name for name in one.layout if name not in two.layout), None)
+        if missing is not None:
+            raise ContentError(
+                two.label, f"tensor {missing} is missing, {one.label} has it", "Merge clients of one architecture."
+            )
+    for name, layout in first.layout.items():
+        if is_float(layout.dtype) != is_float(other.layout[name].dtype):
+            raise ContentError(
+                other.label,
+                f"{name} is {other.layout[name].dtype}, in {first.label} it is {layout.dtype}",
+                "Write both with the same kind of number.",
+            )
+
+
+def _check_shapes(first: Checkpoint, other: Checkpoint) -> None:
+    _check_names(first, other)
+    for name, layout in first.layout.items():
+        if layout.shape != other.layout[name].shape:
+            raise ContentError(
+                other.label,
+                f"{name} is {list(other.layout[name].shape)}, in {first.label} it is {list(layout.shape)}",
+                "Merge clients of one width, or use a method that takes several (pfnm, fedma).",
+            )
+
+
+def _check_classes(clients: Sequence[Upload]) -> None:
+    known = [client for client in clients if client.info.classes is not None]
+    for client in known[1:]:
+        if client.info.classes != known[0].info.classes:
+            raise ContentError(
+                client.model.label,
+                f"its label order is not that of {known[0].model.label}",
+                "Train all clients on data with one order of classes.",
+            )

@@ -1,0 +1,79 @@
+"""Writing a merge: the global model, streamed, and the orders of its clients."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from modelfuse.files.writer import StreamingWriter, save
+from modelfuse.methods.contract import Merged
+from modelfuse.methods.uploads import Uploads
+from modelfuse.types import ClientInfo, Metadata, Step
+
+__all__ = ["client_keys", "write_merged", "write_orders"]
+
+
+def write_merged(path: Path, merged: Merged, uploads: Uploads, step: Step) -> str:
+    """Write the global model and return its ``model_id``.
+
+    Args:
+        path: The output.
+        merged: What the method made.
+        uploads: What it was made from.
+        step: How it was made, for the file's history.
+    """
+    metadata = Metadata(
+        kind="model",
+        architecture=uploads.architecture,
+        spec=None if uploads.spec is None else uploads.spec.to_json(),
+        client=_together(uploads),
+        history=(step,),
+    )
+    layout = {name: tensor.layout for name, tensor in merged.tensors.items()}
+    with StreamingWriter(path, layout, metadata) as writer:
+        for name, tensor in merged.tensors.items():
+            for chunk in tensor.chunks():
+                writer.write(name, chunk)
+    return writer.model_id
+
+
+def write_orders(path: Path, merged: Merged, uploads: Uploads, step: Step, model_id: str) -> None:
+    """Write each client's order in each group, as tensors ``GROUP.client_K``.
+
+    Args:
+        path: The output.
+        merged: What the method made.
+        uploads: What it was made from.
+        step: How it was made, for the file's history.
+        model_id: The global model's.
+    """
+    keys = client_keys(uploads)
+    tensors = {
+        f"{group}.{key}": order.astype(np.int64)
+        for group, orders in merged.orders.items()
+        for key, order in zip(keys, orders, strict=True)
+    }
+    members = {key: client.model.model_id() for key, client in zip(keys, uploads.clients, strict=True)}
+    details = {"groups": list(merged.orders), "clients": members}
+    save(path, tensors, Metadata(kind="orders", model_id=model_id, history=(step,), details=details))
+
+
+def client_keys(uploads: Uploads) -> list[str]:
+    """Return each client's key in files: ``client_`` and its number, or its place where numbers are unknown."""
+    ids = [client.info.id for client in uploads.clients]
+    known = None not in ids and len(set(ids)) == len(ids)
+    return [f"client_{number if known else place}" for place, number in enumerate(ids)]
+
+
+def _together(uploads: Uploads) -> ClientInfo:
+    """Return what the clients are as one, so that a merge of merges weighs them rightly."""
+    examples = uploads.known_examples()
+    counts = [client.info.class_counts for client in uploads.clients]
+    known = [count for count in counts if count is not None]
+    summed = len(known) == len(counts) and len({len(count) for count in known}) == 1
+    return ClientInfo(
+        num_examples=None if examples is None else int(sum(examples)),
+        class_counts=tuple(map(sum, zip(*known, strict=True))) if summed else None,
+        classes=next((client.info.classes for client in uploads.clients if client.info.classes), None),
+    )

@@ -1,0 +1,146 @@
+"""The clients' files as a method receives them: paired, checked against each other, read value by checked value."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from modelfuse.errors import ContentError, OptionError
+from modelfuse.files.checkpoint import Checkpoint
+from modelfuse.files.layout import is_float
+from modelfuse.spec.axes import PermutationSpec
+from modelfuse.types import ClientInfo, FloatArray
+
+__all__ = ["Upload", "Uploads", "is_running_statistic"]
+
+
+@dataclass(frozen=True, slots=True)
+class Upload:
+    """What one client sent.
+
+    Args:
+        model: Its weights.
+        fisher: Its raw Fisher, or None.
+        info: What is known of the client.
+    """
+
+    model: Checkpoint
+    fisher: Checkpoint | None
+    info: ClientInfo
+
+    def weights(self, name: str) -> NDArray[Any]:
+        """Return a tensor in float64 (integers as they are), all of it finite."""
+        return self.slice(name, 0, _size(self.model.layout[name].shape)).reshape(self.model.layout[name].shape)
+
+    def slice(self, name: str, start: int, stop: int) -> NDArray[Any]:
+        """Return entries ``start`` to ``stop`` of the flattened tensor, as :meth:`weights`."""
+        values = self.model.read_flat(name, start, stop)
+        if not is_float(self.model.layout[name].dtype):
+            return values
+        return _finite(values, self.model.label, name, start)
+
+    def raw_fisher(self, name: str) -> FloatArray:
+        """Return a tensor's raw Fisher in float64, finite and at least 0."""
+        shape = self.model.layout[name].shape
+        return self.fisher_slice(name, 0, _size(shape)).reshape(shape)
+
+    def fisher_slice(self, name: str, start: int, stop: int) -> FloatArray:
+        """Return entries ``start`` to ``stop`` of the flattened Fisher, as :meth:`raw_fisher`."""
+        if self.fisher is None or name not in self.fisher.layout:
+            label = self.model.label if self.fisher is None else self.fisher.label
+            raise ContentError(label, f"there is no Fisher of {name}", "Make one with modelfuse fisher.")
+        values = _finite(self.fisher.read_flat(name, start, stop), self.fisher.label, name, start)
+        if values.size and values.min() < 0:
+            position = start + int(values.argmin())
+            raise ContentError(
+                self.fisher.label,
+                f"{name} is negative at entry {position} ({values.min():.3g}), which no Fisher is",
+                "Pass the file that modelfuse fisher wrote, not a gradient or a model.",
+            )
+        return values
+
+
+@dataclass(frozen=True, slots=True)
+class Uploads:
+    """All that a merge starts from.
+
+    Args:
+        clients: In a canonical order, whatever the order in which they were given, so that sums round alike.
+        spec: The permutation spec, or None where neither files nor options gave one.
+        architecture: The architecture string that the clients agree on, or None.
+        reference: The file that ``--reference`` names, or None for the client with the most examples.
+    """
+
+    clients: tuple[Upload, ...]
+    spec: PermutationSpec | None = None
+    architecture: str | None = None
+    reference: Checkpoint | None = None
+
+    def names(self) -> list[str]:
+        """Return the tensors' names, sorted."""
+        return sorted(self.clients[0].model.layout)
+
+    def examples(self) -> list[float]:
+        """Return n_k of each client.
+
+        Raises:
+            OptionError: A client's file does not say.
+        """
+        counts = self.known_examples()
+        if counts is None:
+            silent = next(client for client in self.clients if client.info.num_examples is None)
+            raise OptionError(
+                silent.model.label,
+                "the file does not say on how many examples it was trained",
+                "Pass --num-examples N,N,… in the order of the files.",
+            )
+        return counts
+
+    def shares(self) -> list[float]:
+        """Return n_k of each client, or one for all where a file does not say."""
+        return self.known_examples() or [1.0] * len(self.clients)
+
+    def known_examples(self) -> list[float] | None:
+        """Return n_k of each client, or None if a client's file does not say."""
+        counts = [client.info.num_examples for client in self.clients]
+        return None if None in counts else [float(count) for count in counts if count is not None]
+
+    def permutation_spec(self) -> PermutationSpec:
+        """Return the spec.
+
+        Raises:
+            OptionError: There is none.
+        """
+        if self.spec is None:
+            raise OptionError(
+                self.clients[0].model.label,
+                "the file does not say which axes its units are on",
+                "Pass the --architecture it was trained with, or --spec FILE.",
+            )
+        return self.spec
+
+
+def is_running_statistic(name: str) -> bool:
+    """Return whether a tensor is a batch-norm statistic: averaged over examples, and never asked for a Fisher."""
+    return name.endswith(("running_mean", "running_var"))
+
+
+def _size(shape: Sequence[int]) -> int:
+    return int(np.prod(shape, dtype=np.int64))
+
+
+def _finite(values: NDArray[Any], label: str, name: str, start: int) -> FloatArray:
+    wide: FloatArray = values.astype(np.float64)
+    # one sum finds nearly every NaN and infinity at the cost of one pass; the exact look is for the unhappy case
+    if not np.isfinite(wide.sum()) and not np.isfinite(wide).all():
+        position = start + int(np.flatnonzero(~np.isfinite(wide))[0])
+        raise ContentError(
+            label,
+            f"{name} holds {wide[position - start]} at entry {position}",
+            "Training has diverged there: lower the learning rate, or leave this client out.",
+        )
+    return wide
