@@ -41,9 +41,10 @@ def open_image_folder(argument: str, split: SplitName, download: bool) -> Source
             f"there is no folder {split}/ in it",
             "Name a folder that holds train/ and test/, each with one folder a class.",
         )
-    classes = sorted(entry.name for entry in folder.iterdir() if entry.is_dir())
-    if not classes:
-        raise FileError(str(folder), "it holds no folder of a class", "Put each class's images into its own folder.")
+    classes = _classes(folder)
+    other = root / ("test" if split == "train" else "train")
+    if other.is_dir() and _classes(other) != classes:
+        raise ContentError(argument, "train/ and test/ hold other classes", "Give both the same folders.")
     files: list[str] = []
     counts: list[int] = []
     for name in classes:
@@ -58,6 +59,13 @@ def open_image_folder(argument: str, split: SplitName, download: bool) -> Source
 
     labels = np.repeat(np.arange(len(classes), dtype=np.int64), counts)
     return Source(root.resolve().name, labels, tuple(classes), read)
+
+
+def _classes(folder: Path) -> list[str]:
+    names = sorted(entry.name for entry in folder.iterdir() if entry.is_dir())
+    if not names:
+        raise FileError(str(folder), "it holds no folder of a class", "Put each class's images into its own folder.")
+    return names
 
 
 def _images(folder: Path) -> list[str]:
@@ -88,15 +96,16 @@ def _pixels(file: str, shape: tuple[int, ...] | None) -> NDArray[np.uint8]:
     """Return one image, (H, W, C); the first one decides the size, and whether all are grey or in colour."""
     try:
         with Image.open(file) as image:
-            grey = image.mode in ("1", "L", "I;16") if shape is None else shape[-1] == 1
-            pixels: NDArray[np.uint8] = np.asarray(image.convert("L" if grey else "RGB"))
+            grey = image.mode in ("1", "L") if shape is None else shape[-1] == 1
+            pixels = np.array(image.convert("L" if grey else "RGB"), dtype=np.uint8)
     except (OSError, ValueError, Image.DecompressionBombError) as error:
         raise ContentError(file, "it cannot be decoded as an image", "Replace or remove it.") from error
-    pixels = pixels.reshape(*pixels.shape[:2], 1 if grey else 3)  # (H, W) -> (H, W, 1)
+    height, width = pixels.shape[:2]
+    pixels = pixels.reshape(height, width, 1 if grey else 3)  # (H, W) -> (H, W, 1)
     if shape is not None and pixels.shape != shape:
         raise ContentError(
             file,
-            f"it has {pixels.shape[1]}×{pixels.shape[0]} pixels and the first image {shape[1]}×{shape[0]}",
+            f"it has {width}×{height} pixels and the first image {shape[1]}×{shape[0]}",
             "Bring all images to one size first.",
         )
     return pixels
