@@ -1,0 +1,1 @@
+"""Reporting: result files in, tables and pictures out. No torch; matplotlib only under plots/."""

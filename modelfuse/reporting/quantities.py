@@ -1,0 +1,53 @@
+"""What a result can be asked for: how each quantity is shown, and which direction is better."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+__all__ = ["QUANTITIES", "Quantity"]
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """One kind of figure.
+
+    Args:
+        title: How an axis or a caption calls it.
+        percent: A fraction in [0, 1] that is shown in percent.
+        better: Which direction is better, or None where the question has no answer.
+    """
+
+    title: str
+    percent: bool = False
+    better: Literal["higher", "lower"] | None = None
+
+    @property
+    def factor(self) -> float:
+        """What a stored figure is multiplied by to be shown."""
+        return 100.0 if self.percent else 1.0
+
+    @property
+    def unit(self) -> str:
+        """The unit shown, empty for none."""
+        return "%" if self.percent else ""
+
+
+QUANTITIES: Mapping[str, Quantity] = {
+    "accuracy": Quantity("accuracy", percent=True, better="higher"),
+    "loss": Quantity("loss", better="lower"),
+    "count": Quantity("examples"),
+    "objective": Quantity("objective", better="lower"),
+    "objective_aligned": Quantity("objective of the aligned merge", better="lower"),
+    "objective_identity": Quantity("objective of the identity merge", better="lower"),
+    "permuted": Quantity("permuted units", percent=True),
+    "iterations": Quantity("iterations"),
+    "width": Quantity("width"),
+    "cost_seconds": Quantity("seconds in costs", better="lower"),
+    "lap_seconds": Quantity("seconds in assignments", better="lower"),
+    "seconds": Quantity("seconds", better="lower"),
+    "validation_accuracy": Quantity("validation accuracy", percent=True, better="higher"),
+    "candidate_objective": Quantity("objective of the candidate", better="lower"),
+}
+"""Every quantity that ``report`` and ``plot`` know, by the name that ``--value`` takes."""
