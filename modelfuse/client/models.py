@@ -283,9 +283,8 @@ def _seeded(seed: int) -> Iterator[None]:
 
 def _to_numpy(tensor: Tensor) -> NDArray[Any]:
     if tensor.dtype == torch.bfloat16:  # numpy's bfloat16 is ml_dtypes'
-        array: NDArray[Any] = tensor.contiguous().view(torch.int16).numpy().view(ml_dtypes.bfloat16)
-        return array.copy()
-    return np.array(tensor.numpy())
+        return np.array(_to_numpy(tensor.view(torch.int16)).view(ml_dtypes.bfloat16))
+    return np.array(tensor.numpy(), order="C")  # a copy, also of a channels-last weight
 
 
 def _to_torch(array: NDArray[Any]) -> Tensor:
