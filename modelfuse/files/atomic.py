@@ -55,10 +55,10 @@ def check_place(path: Path) -> None:
         FileError: It is a folder or a device, or its folder is missing or cannot be written to.
     """
     target = resolved(path)
-    if target.exists() and not target.is_file():
-        what = "it is a folder" if target.is_dir() else "it is not a regular file"
-        raise FileError(str(path), what, "Give the path of a file to write.")
     with explained(path):
+        if target.exists() and not target.is_file():
+            what = "it is a folder" if target.is_dir() else "it is not a regular file"
+            raise FileError(str(path), what, "Give the path of a file to write.")
         if not target.parent.exists():
             raise OSError(errno.ENOENT, "")
         if not target.parent.is_dir():
@@ -81,7 +81,7 @@ class StagedFile:
         check_place(path)
         self.path = path
         self._target = resolved(path)
-        self._temporary = self._target.with_name(f".{self._target.name}.{secrets.token_hex(6)}.tmp")
+        self._temporary = self._target.with_name(f".modelfuse-{secrets.token_hex(8)}.tmp")
         with explained(path):
             self._file = self._temporary.open("xb")
 
