@@ -1,5 +1,7 @@
 """The exception tree: every failure that a user can meet, with the exit status it ends in."""
 
+from __future__ import annotations
+
 __all__ = ["ContentError", "FileError", "InputError", "ModelfuseError", "OptionError"]
 
 
@@ -25,6 +27,10 @@ class InputError(ModelfuseError):
         self.where = where
         self.what = what
         self.fix = fix
+
+    def __reduce__(self) -> tuple[type[InputError], tuple[str, str, str]]:
+        """Travel between processes whole: by the three parts, not by the message."""
+        return type(self), (self.where, self.what, self.fix)
 
 
 class OptionError(InputError):

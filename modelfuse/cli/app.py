@@ -16,6 +16,8 @@ from modelfuse.errors import ModelfuseError
 __all__ = ["COMMANDS", "app", "run"]
 
 COMMANDS: dict[str, str] = {
+    "partition": "modelfuse.cli.partition:partition",
+    "train-client": "modelfuse.cli.train_client:train_client",
     "merge": "modelfuse.cli.merge:merge",
 }
 """Every subcommand, in the order of a federation: its name and where its function is."""

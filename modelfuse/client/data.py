@@ -8,12 +8,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from modelfuse.client.sources.source import Normalisation, SplitName, parse_normalisation, usual_normalisation
+from modelfuse.client.sources.source import Normalisation, Source, SplitName, parse_normalisation, usual_normalisation
 from modelfuse.client.sources.strings import open_source
 from modelfuse.errors import OptionError
 from modelfuse.types import IndexArray
 
-__all__ = ["Dataset", "load_data"]
+__all__ = ["Dataset", "load_data", "read_dataset"]
 
 WHITE = 255.0
 
@@ -60,8 +60,10 @@ class Dataset:
         """Return what a black pixel becomes, in a shape that broadcasts over a batch (what a crop pads with)."""
         return -self._constant(self.normalisation.mean) / self._constant(self.normalisation.std)
 
-    def subset(self, indices: IndexArray | Tensor) -> Dataset:
-        """Return the examples at the given indices, in that order."""
+    def subset(self, indices: IndexArray | Tensor | slice) -> Dataset:
+        """Return the examples at the given indices, in that order; a slice copies nothing."""
+        if isinstance(indices, slice):
+            return replace(self, inputs=self.inputs[indices], labels=self.labels[indices])
         where = torch.as_tensor(indices, dtype=torch.int64, device=self.labels.device)
         return replace(self, inputs=self.inputs[where], labels=self.labels[where])
 
@@ -99,12 +101,16 @@ def load_data(
         FileError: Its files are not there.
         ContentError: Its files cannot be used.
     """
+    return read_dataset(open_source(text, split, download), normalize, indices)
+
+
+def read_dataset(source: Source, normalize: str | None = None, indices: IndexArray | None = None) -> Dataset:
+    """Return the examples of an open source; arguments and errors as :func:`load_data`."""
     wanted = None if normalize is None else parse_normalisation(normalize)
-    source = open_source(text, split, download)
     inputs = source.read(indices)
     labels = source.labels if indices is None else source.labels[indices]
     normalisation = wanted or source.normalisation or usual_normalisation(inputs)
-    channels = inputs.shape[1] if inputs.ndim > 1 else 1
+    channels = inputs.shape[1]
     if len(normalisation.mean) not in (1, channels) or len(normalisation.std) != len(normalisation.mean):
         raise OptionError(
             "--normalize", f"{len(normalisation.mean)} numbers for {channels} channels", "Give one a channel, or one."

@@ -49,9 +49,6 @@ class TrainSettings:
         Raises:
             OptionError: A setting is out of its range.
         """
-        pick(self.schedule, Schedule, "--schedule")
-        pick(self.augment, Augmentation, "--augment")
-        pick(self.precision, Precision, "--precision")
         _require(self.epochs >= 1, "--local-epochs", self.epochs, "at least 1")
         _require(self.batch_size >= 1, "--batch-size", self.batch_size, "at least 1")
         _require(0 < self.lr < math.inf, "--lr", self.lr, "positive")

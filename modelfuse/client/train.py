@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -17,11 +16,12 @@ from torch.nn import functional
 from modelfuse.client.augment import augment
 from modelfuse.client.data import Dataset
 from modelfuse.client.models import load_tensors, tensors_of
+from modelfuse.client.seeds import derived_seed
 from modelfuse.client.settings import TrainSettings
 from modelfuse.errors import OptionError
 from modelfuse.types import Tensors
 
-__all__ = ["Objective", "Trainer", "cross_entropy", "derived_seed", "train_every"]
+__all__ = ["Objective", "Trainer", "cross_entropy", "train_every"]
 
 Objective: TypeAlias = Callable[[nn.Module, Tensor, Tensor], Tensor]
 """(network, inputs, labels) to the mean loss of a batch."""
@@ -39,12 +39,6 @@ def cross_entropy(network: nn.Module, inputs: Tensor, labels: Tensor) -> Tensor:
 def train_every(name: str) -> bool:  # noqa: ARG001  (it is the predicate that is true of every name)
     """Return that a parameter trains: all of them do."""
     return True
-
-
-def derived_seed(*parts: int) -> int:
-    """Return a seed of 63 bits that depends on all numbers and on their order."""
-    text = ",".join(map(str, parts)).encode()
-    return int.from_bytes(hashlib.sha256(text).digest()[:8], "little") >> 1
 
 
 class Trainer:

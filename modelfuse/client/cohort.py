@@ -1,0 +1,104 @@
+"""Several clients' runs: planned together, trained side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from modelfuse import __version__
+from modelfuse.client.data import Dataset
+from modelfuse.client.local import LocalRun, RunSummary, client_info, epoch_path, run_client
+from modelfuse.client.settings import TrainSettings
+from modelfuse.client.start import Start
+from modelfuse.client.workers import Workers
+from modelfuse.errors import FileError
+from modelfuse.files.writer import check_output
+from modelfuse.types import Metadata, Step
+
+__all__ = ["Cohort", "client_path", "metadata_of"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Cohort:
+    """Clients that train in the same way.
+
+    Args:
+        runs: What each does, the longest first, so that they end at about the same time.
+        folder: They write into one folder, under ``client_{k}.safetensors``.
+        threads: Threads a client.
+    """
+
+    runs: tuple[LocalRun, ...]
+    folder: bool
+    threads: int = 1
+
+    def examples(self) -> int:
+        """Return how many examples all runs meet together, every epoch anew."""
+        return sum(run.settings.epochs * len(run.dataset) for run in self.runs)
+
+    def claim_places(self, inputs: tuple[Path, ...]) -> None:
+        """Make the folders and check before any work that every file can be written.
+
+        Args:
+            inputs: The files that are read, which no output may replace.
+
+        Raises:
+            FileError: An output cannot be written, or is an input.
+        """
+        for run in self.runs:
+            for path in (run.output, *(epoch_path(run.output, epoch, self.folder) for epoch in run.save_at)):
+                if self.folder:
+                    _make_folder(path.parent)
+                check_output(path, inputs)
+
+    def workers(self, jobs: int) -> Workers[RunSummary]:
+        """Return workers that train the clients.
+
+        Args:
+            jobs: Clients that train at the same time.
+        """
+        torch.set_num_threads(1)  # before a fork no pool of threads may have been at work
+        return Workers([partial(self._train, run) for run in self.runs], jobs)
+
+    def _train(self, run: LocalRun, advance: Callable[[float], None]) -> RunSummary:
+        torch.set_num_threads(self.threads)
+        return run_client(run, self.folder, advance)
+
+
+def client_path(output: Path, client: int, folder: bool) -> Path:
+    """Return where a client's model goes: the output itself, or a file in that folder."""
+    return output / f"client_{client}.safetensors" if folder else output
+
+
+def metadata_of(
+    start: Start, settings: TrainSettings, dataset: Dataset, client: int, init_seed: int | None
+) -> Metadata:
+    """Return what a client's file says of itself.
+
+    Args:
+        start: Where the client started.
+        settings: The recipe.
+        dataset: The client's examples.
+        client: Its number.
+        init_seed: What the client's own first weights were drawn from, or None if it started from a broadcast model.
+    """
+    said = {**asdict(settings), "data": dataset.name, "client": client}
+    if init_seed is not None:
+        said["init_seed"] = init_seed
+    step = Step("train-client", __version__, said, start.inputs)
+    return Metadata(
+        "model", start.architecture, start.spec, client_info(dataset, client), history=(*start.history, step)
+    )
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FileError(
+            str(folder), f"the folder cannot be made ({error.strerror})", "Choose another place."
+        ) from error

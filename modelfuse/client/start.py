@@ -1,0 +1,109 @@
+"""Where local training starts: a broadcast model that all clients share, or an initialisation of each one's own."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from modelfuse.client.factory import PREFIX
+from modelfuse.client.models import create, load_network
+from modelfuse.client.seeds import derived_seed
+from modelfuse.errors import FileError, OptionError
+from modelfuse.files.artifacts import open_kind
+from modelfuse.spec.architectures import parse_architecture
+from modelfuse.spec.axes import PermutationSpec
+from modelfuse.types import Step
+
+__all__ = ["Start", "open_start", "read_spec"]
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Where clients start.
+
+    Args:
+        network: Returns a client's network, holding its first weights, by its number.
+        architecture: The architecture string, for the clients' files.
+        spec: The permutation spec as plain JSON data, for the clients' files, or None if nobody knows it.
+        history: How the broadcast model was made.
+        inputs: ``model_id`` of the broadcast model, if there is one.
+    """
+
+    network: Callable[[int], nn.Module]
+    architecture: str
+    spec: Mapping[str, Any] | None
+    history: tuple[Step, ...] = ()
+    inputs: tuple[str, ...] = ()
+
+
+def open_start(init: Path | None, architecture: str | None, init_seed: int | None, spec: Path | None) -> Start:
+    """Return the start that the options ask for.
+
+    Args:
+        init: The broadcast model, or None.
+        architecture: What ``--architecture`` says, or None for what ``init`` says.
+        init_seed: Draw every client's weights anew, from this seed and its number; of ``init`` only the architecture
+            counts then. None: start from ``init``.
+        spec: A JSON file with the permutation spec, for networks that are not of the zoo.
+
+    Raises:
+        OptionError: Neither a model nor a seed is given, or nobody says the architecture.
+        FileError: A file cannot be read.
+        ContentError: The model does not fit its architecture.
+    """
+    if init is None and (architecture is None or init_seed is None):
+        raise OptionError(
+            "train-client",
+            "there is nothing to start from",
+            "Give a broadcast model, or --architecture and --init-seed for weights of each client's own.",
+        )
+    if init is None:
+        own = str(architecture)
+        return Start(_fresh(own, init_seed or 0), _canonical(own), _spec_of(own, spec, None))
+    checkpoint = open_kind(init, "model")
+    metadata = checkpoint.metadata
+    text = architecture or (metadata and metadata.architecture)
+    network = load_network(checkpoint, architecture, torch.device("cpu"))  # says what to do if there is no text
+    text = _canonical(str(text))
+    plain = _spec_of(text, spec, metadata.spec if metadata else None)
+    history = metadata.history if metadata else ()
+    if init_seed is not None:
+        return Start(_fresh(text, init_seed), text, plain, history)
+    return Start(lambda _: copy.deepcopy(network), text, plain, history, (checkpoint.model_id(),))
+
+
+def read_spec(path: Path) -> PermutationSpec:
+    """Return the permutation spec that a JSON file holds.
+
+    Raises:
+        FileError: The file cannot be read, or is not JSON.
+        ContentError: It holds no spec.
+    """
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise FileError(str(path), f"not a JSON file that can be read ({error})", "Pass a spec as JSON.") from error
+    return PermutationSpec.from_json(data, str(path))
+
+
+def _fresh(text: str, seed: int) -> Callable[[int], nn.Module]:
+    return lambda client: create(text, derived_seed(seed, client))
+
+
+def _canonical(text: str) -> str:
+    return text if text.startswith(PREFIX) else parse_architecture(text).text
+
+
+def _spec_of(text: str, path: Path | None, stated: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    if path is not None:
+        return read_spec(path).to_json()
+    if stated is not None or text.startswith(PREFIX):
+        return stated
+    return parse_architecture(text).spec().to_json()
