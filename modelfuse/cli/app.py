@@ -19,8 +19,10 @@ COMMANDS: dict[str, str] = {
     "partition": "modelfuse.cli.partition:partition",
     "train-client": "modelfuse.cli.train_client:train_client",
     "merge": "modelfuse.cli.merge:merge",
+    "report": "modelfuse.cli.report:report",
+    "plot": "modelfuse.cli.plot:plot",
 }
-"""Every subcommand, in the order of a federation: its name and where its function is."""
+"""Every subcommand, in the order of a federation: its name and where its function (or Typer of its own) is."""
 
 app = typer.Typer(
     name="modelfuse",
@@ -72,7 +74,11 @@ def modelfuse(
 def _register() -> None:
     for name, place in COMMANDS.items():
         module, _, function = place.partition(":")
-        app.command(name)(getattr(importlib.import_module(module), function))
+        command = getattr(importlib.import_module(module), function)
+        if isinstance(command, typer.Typer):
+            app.add_typer(command, name=name)
+        else:
+            app.command(name)(command)
 
 
 _register()

@@ -103,4 +103,4 @@ class _Bar:
 
 def _natural_width(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> int:
     widths = [max(map(len, cells)) for cells in zip(columns, *rows, strict=True)]
-    return sum(widths) + 2 * len(widths)
+    return sum(widths) + 3 * len(widths) + 1

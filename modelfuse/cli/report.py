@@ -35,6 +35,9 @@ def report(
     value: ValueOption = "accuracy",
     where: WhereOption = None,
     over: OverOption = "seed",
+    show: Annotated[
+        str, typer.Option("--show", metavar="KEYS", help="Keys to show beside each figure, such as the picked rho,lam.")
+    ] = "",
     reference: ReferenceOption = None,
     digits: Annotated[int, typer.Option("--digits", min=0, max=10, help="Decimals of percentages.")] = 1,
     form: Annotated[
@@ -52,7 +55,8 @@ def report(
     A key is a label (eval and merge take --label key=value), a field of a result (model, data or dataset, split,
     ensemble, file; class for the accuracy per class; group for the figures per group of a merge), or an option in the
     model's history (method, rho, lam, local_epochs, alpha, seed, …): of the last step that has it, or of the step that
-    is named, as in train_client.seed. A label beats a field, a field beats the history.
+    is named, as in train_client.seed. A label beats a field, a field beats the history. Of a merge that chose from a
+    grid, every candidate can be listed (value validation_accuracy, key picked true or false).
 
     The best of each column is marked; cells without a result are shown as –. Two results of one cell with the same
     seed are an error. The json format lists file, model_id and settings behind every figure.
@@ -61,12 +65,14 @@ def report(
     Examples:
       modelfuse report results/*.json --rows method --columns dataset,alpha
       modelfuse report results/*.json --columns alpha --reference paper.csv -o table.md
+      modelfuse report results/*.json --rows method --show rho,lam
+      modelfuse report merge.json --rows rho --columns lam --value validation_accuracy
       modelfuse report merges/*.json --rows group --columns round --value permuted
       modelfuse eval global.safetensors --data digits | modelfuse report - --rows model
     """
     screen: Screen = context.obj
     chosen = _format(form, output)
-    table = gather(screen, results, layout_of(rows, columns, value, where, over), reference)
+    table = gather(screen, results, layout_of(rows, columns, value, where, over, show), reference)
 
     from modelfuse.reporting import formats
     from modelfuse.reporting.output import write_whole

@@ -27,7 +27,7 @@ __all__ = [
 
 ResultsArgument = Annotated[
     list[Path],
-    typer.Argument(metavar="RESULTS…", help="JSON of eval and of merge --report; - reads standard input."),
+    typer.Argument(metavar="RESULTS...", help="JSON of eval and of merge --report; - reads standard input."),
 ]
 ValueOption = Annotated[
     str,
@@ -54,7 +54,7 @@ ReferenceOption = Annotated[
 ]
 
 
-def layout_of(rows: str, columns: str, value: str, where: Sequence[str] | None, over: str) -> Layout:
+def layout_of(rows: str, columns: str, value: str, where: Sequence[str] | None, over: str, show: str = "") -> Layout:
     """Return the layout that the options describe.
 
     Raises:
@@ -64,7 +64,7 @@ def layout_of(rows: str, columns: str, value: str, where: Sequence[str] | None, 
 
     if not _keys(rows):
         raise OptionError("--rows", "no key is given", "Write --rows method.")
-    return Layout(_keys(rows), _keys(columns), value, tuple(map(_filter, where or ())), _keys(over))
+    return Layout(_keys(rows), _keys(columns), value, tuple(map(_filter, where or ())), _keys(over), _keys(show))
 
 
 def gather(screen: Screen, results: Sequence[Path], layout: Layout, references: Sequence[Path] | None = None) -> Table:

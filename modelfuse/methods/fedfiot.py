@@ -73,7 +73,10 @@ class FedFiOT:
         reference, of_group = _reference(uploads)
         solver = FisherTransport(of_group, self.inner_iters, self.matching == "fisher", self.average == "fisher")
         aligned = align(values, precisions, spec, solver)
-        report = {"reference": reference, "groups": {group: dict(m.trace) for group, m in aligned.matchings.items()}}
+        report = {
+            "reference": reference,
+            "groups": {group: {"width": m.width, **m.trace} for group, m in aligned.matchings.items()},
+        }
         return self._finish(uploads, start, aligned, report)
 
     def _finish(self, uploads: Uploads, start: Alignment, aligned: Alignment, report: dict[str, Any]) -> Merged:

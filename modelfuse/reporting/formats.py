@@ -30,12 +30,14 @@ class Shown:
         std: The standard deviation, or None.
         count: The number of runs where it differs between cells, else None.
         best: Whether it is the best of its column.
+        note: What was picked, empty for nothing to show.
     """
 
     mean: str
     std: str | None = None
     count: int | None = None
     best: bool = False
+    note: str = ""
 
 
 def caption(table: Table) -> str:
@@ -57,10 +59,10 @@ def grid(table: Table, digits: int) -> tuple[list[str], list[list[str]]]:
     """
 
     def write(shown: Shown) -> str:
-        return f"{_plain(shown)} {'*' if shown.best else ' '}"
+        return f"{_plain(shown)} {'*' if shown.best else ' '}{_note(shown)}"
 
     width = 2 if table.best else 0
-    head, rows = _body(table, digits, write if width else _plain, f"{MISSING}{' ' * width}")
+    head, rows = _body(table, digits, write if width else _noted, f"{MISSING}{' ' * width}")
     return [head[0], *(f"{text}{' ' * width}" for text in head[1:])], rows
 
 
@@ -68,7 +70,7 @@ def to_markdown(table: Table, digits: int) -> str:
     """Return a Markdown table, its columns aligned in the source too; the best of a column is bold."""
 
     def write(shown: Shown) -> str:
-        return f"**{_plain(shown)}**" if shown.best else _plain(shown)
+        return (f"**{_plain(shown)}**" if shown.best else _plain(shown)) + _note(shown)
 
     head, rows = _body(table, digits, write, MISSING)
     lines = [[text.replace("|", r"\|") for text in line] for line in (head, *rows)]
@@ -85,7 +87,8 @@ def to_latex(table: Table, digits: int) -> str:
         spread = rf" \pm {shown.std}" if shown.std else ""
         count = rf"\,({shown.count})" if shown.count else ""
         figure = f"{shown.mean}{spread}{count}"
-        return rf"$\mathbf{{{figure}}}$" if shown.best else f"${figure}$"
+        note = f" [{_escape(shown.note)}]" if shown.note else ""
+        return rf"$\mathbf{{{figure}}}${note}" if shown.best else f"${figure}${note}"
 
     head, rows = _body(table, digits, write, "--")
     lines = [[_escape(text) for text in head], *([_escape(row[0]), *row[1:]] for row in rows)]
@@ -107,7 +110,7 @@ def to_csv(table: Table) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     published = [f"{each.name}{part}" for each in table.references for part in ("", "_std")]
-    writer.writerow(["row", "column", "value", "std", "n", "best", *published])
+    writer.writerow(["row", "column", "value", "std", "n", "best", *table.layout.show, *published])
     for row in table.rows:
         for column in table.columns:
             cell = table.cells.get((row, column))
@@ -116,7 +119,8 @@ def to_csv(table: Table) -> str:
             figures = [measured["mean"], measured["std"], measured["n"], best]
             found = [each.find(row.names, column.names) for each in table.references]
             others = [part for each in found for part in ((each.value, each.std) if each else (None, None))]
-            writer.writerow([row.label, column.label, *figures, *others])
+            picked = [cell.shown(key) if cell else "" for key in table.layout.show]
+            writer.writerow([row.label, column.label, *figures, *picked, *others])
     return text.getvalue()
 
 
@@ -203,7 +207,8 @@ def _column(table: Table, column: Head, digits: int) -> Iterator[Shown | None]:
             continue
         std = None if cell.std is None else _text(cell.std * factor, table, digits)
         count = None if uniform else len(cell.runs)
-        yield Shown(_text(cell.mean * factor, table, digits), std, count, (row, column) in table.best)
+        note = " ".join(f"{key}={cell.shown(key) or MISSING}" for key in table.layout.show)
+        yield Shown(_text(cell.mean * factor, table, digits), std, count, (row, column) in table.best, note)
 
 
 def _counts(table: Table) -> set[int]:
@@ -225,6 +230,14 @@ def _plain(shown: Shown) -> str:
     return f"{shown.mean}{spread}{count}"
 
 
+def _noted(shown: Shown) -> str:
+    return _plain(shown) + _note(shown)
+
+
+def _note(shown: Shown) -> str:
+    return f" [{shown.note}]" if shown.note else ""
+
+
 def _justify(line: list[str], widths: list[int]) -> list[str]:
     return [line[0].ljust(widths[0]), *(text.rjust(width) for text, width in zip(line[1:], widths[1:], strict=True))]
 
@@ -236,7 +249,7 @@ def _escape(text: str) -> str:
 
 def _formula(word: str) -> str | None:
     key, equals, value = word.partition("=")
-    return f"${SYMBOLS[key]}={value}$" if equals and key in SYMBOLS and re.fullmatch(r"[-+.\deE]+", value) else None
+    return f"${SYMBOLS[key]}={value}$" if equals and key in SYMBOLS and re.fullmatch(r"[-+.\deE|]+", value) else None
 
 
 def _escape_word(word: str) -> str:

@@ -14,7 +14,6 @@ __all__ = ["Record", "records_of"]
 
 EVALUATED = {"accuracy": "accuracy", "loss": "loss", "count": "count"}
 TIMES = {"cost_seconds": "cost_seconds", "lap_seconds": "lap_seconds"}
-TRIED = {"validation_accuracy": "validation_accuracy", "objective": "candidate_objective"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +97,10 @@ def _of_merge(document: Mapping[str, Any], file: str) -> Iterator[Record]:
     where = f"{file} ({method})"
     labels = texts(optional(document, "labels", dict, file))
     objective = optional(document, "objective", dict, where)
-    known = {"file": file, "method": method} | {key: name for key, name in objective.items() if isinstance(name, str)}
-    fields = {**texts(take(document, "settings", dict, where)), **known, **labels}
+    settings = texts(take(document, "settings", dict, where))
+    named = {"chosen": objective.get("chosen"), "reference": document.get("reference")}
+    known = {"file": file, "method": method} | {key: name for key, name in named.items() if isinstance(name, str)}
+    fields = {**settings, **known, **labels}
     groups = {
         name: _of_group(group, f"{where}, group {name}")
         for name, group in optional(document, "groups", dict, where).items()
@@ -109,9 +110,14 @@ def _of_merge(document: Mapping[str, Any], file: str) -> Iterator[Record]:
     for name, values in groups.items():
         yield Record(file, method, ids, {**fields, "group": name}, values, detail="group")
     for number, candidate in enumerate(optional(document, "candidates", list, where), start=1):
-        place = f"{method}, candidate {number}"
-        tried = {**fields, **texts(take(candidate, "settings", dict, f"{file} ({place})")), **labels}
-        yield Record(file, place, (), tried, figures(candidate, TRIED, f"{file} ({place})"))
+        subject = f"{method}, candidate {number}"
+        place = f"{file} ({subject})"
+        tried = texts(take(candidate, "settings", dict, place))
+        picked = str(tried == settings).lower()
+        values = figures(candidate, {"validation_accuracy": "validation_accuracy"}, place)
+        at = _objectives(optional(candidate, "objective", dict, place), place)
+        values |= {"candidate_objective": at["objective"]} if "objective" in at else {}
+        yield Record(file, subject, (), {**fields, **tried, "picked": picked, **labels}, values)
 
 
 def _of_group(group: Any, where: str) -> dict[str, float]:

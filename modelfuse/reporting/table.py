@@ -25,6 +25,7 @@ class Layout:
         value: The quantity in the cells.
         where: Only records with these values of these keys count.
         over: Keys that tell the runs of one cell apart.
+        show: Keys whose values are shown beside each figure: what was picked.
     """
 
     rows: tuple[str, ...]
@@ -32,6 +33,7 @@ class Layout:
     value: str = "accuracy"
     where: tuple[tuple[str, str], ...] = ()
     over: tuple[str, ...] = ("seed",)
+    show: tuple[str, ...] = ()
 
     @property
     def quantity(self) -> Quantity:
@@ -81,6 +83,10 @@ class Cell:
     runs: tuple[Record, ...]
     mean: float
     std: float | None
+
+    def shown(self, key: str) -> str:
+        """Return the values that the runs have of a key, each once, in the order of the runs."""
+        return "|".join(dict.fromkeys(run.fields[key] for run in self.runs if key in run.fields))
 
 
 @dataclass(frozen=True, slots=True)
