@@ -126,7 +126,7 @@ def train_client(
     where = pick_device(device)
     start = open_start(init, architecture, init_seed, spec)
     datasets = client_datasets(data, partition, client, download=download, normalize=normalize)
-    folder = len(datasets) > 1 or client == "all" or output.is_dir()
+    together = len(datasets) > 1 or client == "all" or output.is_dir()
     runs = tuple(
         LocalRun(
             client=number,
@@ -135,14 +135,14 @@ def train_client(
             settings=settings,
             device=where,
             metadata=metadata_of(start, settings, dataset, number, init_seed),
-            output=client_path(output, number, folder),
+            output=client_path(output, number, together),
             save_at=early,
             bits=quantize,
             resume_every=resume_every,
         )
         for number, dataset in sorted(datasets.items(), key=lambda item: -len(item[1]))
     )
-    cohort = Cohort(runs, folder, threads)
+    cohort = Cohort(runs, together, threads)
     cohort.claim_places(tuple(path for path in (init, partition, spec) if path is not None))
     at_once = jobs or max(1, available_cores() // threads)
     with (
@@ -150,6 +150,7 @@ def train_client(
         context.obj.progress(cohort.examples(), f"train {len(runs)} client{'s' if len(runs) > 1 else ''}") as bar,
     ):
         summaries = workers.run(bar.advance)
+    cohort.forget_states()
     for run, summary in sorted(zip(runs, summaries, strict=True), key=lambda pair: pair[0].client):
         context.obj.say(f"{run.output}: client {run.client}, {summary.text()}")
 

@@ -12,6 +12,7 @@ import torch
 from modelfuse import __version__
 from modelfuse.client.data import Dataset
 from modelfuse.client.local import LocalRun, RunSummary, client_info, epoch_path, run_client
+from modelfuse.client.resume import resume_path
 from modelfuse.client.settings import TrainSettings
 from modelfuse.client.start import Start
 from modelfuse.client.workers import Workers
@@ -28,12 +29,12 @@ class Cohort:
 
     Args:
         runs: What each does, the longest first, so that they end at about the same time.
-        folder: They write into one folder, under ``client_{k}.safetensors``.
+        together: They write into one folder, under ``client_{k}.safetensors``.
         threads: Threads a client.
     """
 
     runs: tuple[LocalRun, ...]
-    folder: bool
+    together: bool
     threads: int = 1
 
     def examples(self) -> int:
@@ -50,8 +51,8 @@ class Cohort:
             FileError: An output cannot be written, or is an input.
         """
         for run in self.runs:
-            for path in (run.output, *(epoch_path(run.output, epoch, self.folder) for epoch in run.save_at)):
-                if self.folder:
+            for path in (run.output, *(epoch_path(run.output, epoch, self.together) for epoch in run.save_at)):
+                if self.together:
                     _make_folder(path.parent)
                 check_output(path, inputs)
 
@@ -64,14 +65,19 @@ class Cohort:
         torch.set_num_threads(1)  # before a fork no pool of threads may have been at work
         return Workers([partial(self._train, run) for run in self.runs], jobs)
 
+    def forget_states(self) -> None:
+        """Remove what an interrupted run would have gone on from."""
+        for run in self.runs:
+            resume_path(run.output).unlink(missing_ok=True)
+
     def _train(self, run: LocalRun, advance: Callable[[float], None]) -> RunSummary:
         torch.set_num_threads(self.threads)
-        return run_client(run, self.folder, advance)
+        return run_client(run, self.together, advance)
 
 
-def client_path(output: Path, client: int, folder: bool) -> Path:
+def client_path(output: Path, client: int, together: bool) -> Path:
     """Return where a client's model goes: the output itself, or a file in that folder."""
-    return output / f"client_{client}.safetensors" if folder else output
+    return output / f"client_{client}.safetensors" if together else output
 
 
 def metadata_of(

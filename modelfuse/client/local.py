@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from modelfuse.client.data import Dataset
 from modelfuse.client.models import tensors_of
 from modelfuse.client.resume import Snapshot, read_snapshot, resume_path, write_snapshot
 from modelfuse.client.settings import TrainSettings
-from modelfuse.client.train import Trainer
+from modelfuse.client.train import Objective, Trainer, cross_entropy, train_every
 from modelfuse.errors import ContentError, OptionError
 from modelfuse.files.artifacts import model_id
 from modelfuse.files.identity import bytes_of
@@ -42,6 +43,8 @@ class LocalRun:
         save_at: Epochs after which the model is written too, under :func:`epoch_path`.
         bits: 16 or 8 for a quantised file, None for one with the weights as they are.
         resume_every: Seconds of training between two states that an interrupted run can resume from.
+        objective: The loss of a batch.
+        trainable: Says of each parameter's name whether it trains.
     """
 
     client: int
@@ -54,13 +57,17 @@ class LocalRun:
     save_at: tuple[int, ...] = ()
     bits: int | None = None
     resume_every: float = 5.0
+    objective: Objective = cross_entropy
+    trainable: Callable[[str], bool] = train_every
 
     def __post_init__(self) -> None:
-        """Check that the epochs to save are epochs of the run.
+        """Check before any work what would only show at its end.
 
         Raises:
-            OptionError: One is not.
+            OptionError: An epoch to save is none of the run, or a file cannot have so many bits.
         """
+        if self.bits not in (None, 8, 16):
+            raise OptionError("--quantize", f"{self.bits} bits are not offered", "Choose 16 or 8.")
         if self.save_at and not 1 <= min(self.save_at) <= max(self.save_at) <= self.settings.epochs:
             raise OptionError(
                 "--save-at",
@@ -96,25 +103,27 @@ def client_info(dataset: Dataset, client: int | None) -> ClientInfo:
     return ClientInfo(client, len(dataset), dataset.class_counts(), dataset.classes)
 
 
-def epoch_path(output: Path, epoch: int, folder: bool) -> Path:
+def epoch_path(output: Path, epoch: int, together: bool) -> Path:
     """Return where the model of an earlier epoch goes.
 
     Args:
         output: The file of the final model.
         epoch: The epoch, from 1.
-        folder: The epoch goes into the folder's name (``clients-epoch25/client_3.safetensors``), not into the file's.
+        together: The client is one of several in a folder: the epoch goes into the folder's name
+            (``clients-epoch25/client_3.safetensors``), not into the file's.
     """
-    if folder:
+    if together:
         return output.parent.with_name(f"{output.parent.name}-epoch{epoch}") / output.name
     return output.with_name(f"{output.stem}-epoch{epoch}{output.suffix}")
 
 
-def run_client(run: LocalRun, folder: bool, advance: Callable[[float], None]) -> RunSummary:
+def run_client(run: LocalRun, together: bool, advance: Callable[[float], None]) -> RunSummary:
     """Train one client and write its files.
 
     Args:
         run: What to do.
-        folder: As :func:`epoch_path`.
+        together: The client is one of several: its last state stays, so that nobody trains it again if the others are
+            interrupted. Whoever runs them removes it.
         advance: Told the number of examples after every epoch.
 
     Raises:
@@ -125,25 +134,27 @@ def run_client(run: LocalRun, folder: bool, advance: Callable[[float], None]) ->
     if not len(run.dataset):
         raise ContentError(f"client {run.client}", "it has no examples", "Leave it out, or draw another partition.")
     network = run.network()
-    identity = _identity(run, network)
-    trainer = Trainer(network, run.dataset, run.settings, run.client, run.device)
+    identity, state = _identity(run, network), resume_path(run.output)
+    trainer = Trainer(network, run.dataset, run.settings, run.client, run.device, run.objective, run.trainable)
     _check_fit(network, run)
-    early = {epoch: epoch_path(run.output, epoch, folder) for epoch in run.save_at if epoch < run.settings.epochs}
-    resumed = _resume(trainer, run, identity, early)
+    files = [(epoch, epoch_path(run.output, epoch, together)) for epoch in run.save_at]
+    files.append((run.settings.epochs, run.output))
+    loss = _resume(trainer, state, identity, files)
+    resumed = trainer.epoch
+    advance(resumed * len(run.dataset))
     started = saved = time.monotonic()
-    loss = float("nan")
     while trainer.epoch < run.settings.epochs:
         loss = trainer.run_epoch()
         advance(len(run.dataset))
-        if trainer.epoch in early:
-            _write(trainer, run, early[trainer.epoch])
-        if time.monotonic() - saved >= run.resume_every and trainer.epoch < run.settings.epochs:
-            snapshot = Snapshot(trainer.epoch, trainer.weights(), trainer.momenta())
-            write_snapshot(resume_path(run.output), snapshot, identity)
+        for path in (path for epoch, path in files if epoch == trainer.epoch):
+            _write(trainer, run, path)
+        last = trainer.epoch == run.settings.epochs
+        if together if last else time.monotonic() - saved >= run.resume_every:
+            write_snapshot(state, Snapshot(trainer.epoch, trainer.weights(), trainer.momenta(), loss), identity)
             saved = time.monotonic()
+    if not together:
+        state.unlink(missing_ok=True)
     seconds = time.monotonic() - started
-    _write(trainer, run, run.output)
-    resume_path(run.output).unlink(missing_ok=True)
     return RunSummary(loss, resumed, seconds, (run.settings.epochs - resumed) * len(run.dataset))
 
 
@@ -154,25 +165,25 @@ def _write(trainer: Trainer, run: LocalRun, path: Path) -> None:
     save(path, trainer.weights(), replace(run.metadata, history=(*before, step)), bits=run.bits)
 
 
-def _resume(trainer: Trainer, run: LocalRun, identity: str, early: dict[int, Path]) -> int:
-    """Go on from an earlier try's state, unless a file that it had written is gone, and return the epochs done."""
-    state = resume_path(run.output)
+def _resume(trainer: Trainer, state: Path, identity: str, files: Sequence[tuple[int, Path]]) -> float:
+    """Go on from an earlier try's state, unless a file that it had written is gone, and return its last loss."""
     snapshot = read_snapshot(state, identity)
-    if snapshot is None or not all(path.exists() for epoch, path in early.items() if epoch <= snapshot.epoch):
-        return 0
+    if snapshot is None or not all(path.exists() for epoch, path in files if epoch <= snapshot.epoch):
+        return math.nan
     trainer.resume(snapshot.epoch, snapshot.weights, snapshot.momenta, str(state))
-    return snapshot.epoch
+    return snapshot.loss
 
 
 def _identity(run: LocalRun, network: nn.Module) -> str:
     """Return a digest of everything that decides the run's result."""
     digest = hashlib.sha256()
     for tensor in (run.dataset.inputs, run.dataset.labels):
-        digest.update(bytes_of(tensor.cpu().numpy()))
+        digest.update(bytes_of(tensor.cpu().numpy()).data)
     said: dict[str, Any] = {
         "settings": asdict(run.settings),
         "client": run.client,
         "start": model_id(tensors_of(network)),
+        "trained": [name for name, _ in network.named_parameters() if run.trainable(name)],
         "normalisation": asdict(run.dataset.normalisation),
         "device": run.device.type,
     }

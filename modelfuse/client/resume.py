@@ -28,11 +28,13 @@ class Snapshot:
         epoch: How many epochs are done.
         weights: The network's state.
         momenta: The optimiser's buffers, by the names of their parameters.
+        loss: Mean loss over the last epoch done.
     """
 
     epoch: int
     weights: Mapping[str, NDArray[Any]]
     momenta: Mapping[str, NDArray[Any]]
+    loss: float
 
 
 def resume_path(output: Path) -> Path:
@@ -53,7 +55,7 @@ def write_snapshot(path: Path, snapshot: Snapshot, run: str) -> None:
     """
     tensors = {f"{WEIGHT}{name}": array for name, array in snapshot.weights.items()}
     tensors |= {f"{MOMENTUM}{name}": array for name, array in snapshot.momenta.items()}
-    text = json.dumps({"epoch": snapshot.epoch, "run": run})
+    text = json.dumps({"epoch": snapshot.epoch, "loss": snapshot.loss, "run": run})
     with StagedFile(path) as file:
         file.write_at(0, safetensors.numpy.save(tensors, {KEY: text}))
         file.seal()
@@ -81,4 +83,4 @@ def read_snapshot(path: Path, run: str) -> Snapshot | None:
         {name.removeprefix(prefix): array for name, array in tensors.items() if name.startswith(prefix)}
         for prefix in (WEIGHT, MOMENTUM)
     )
-    return Snapshot(said["epoch"], weights, momenta)
+    return Snapshot(said["epoch"], weights, momenta, said["loss"])

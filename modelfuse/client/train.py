@@ -54,6 +54,9 @@ class Trainer:
         device: Where to compute.
         objective: The loss of a batch.
         trainable: Says of each parameter's name whether it trains; the others stay exactly as they are.
+
+    Raises:
+        OptionError: An augmentation of images is asked for, and the examples are none.
     """
 
     def __init__(
@@ -72,9 +75,16 @@ class Trainer:
         self._client = client
         self._objective = objective
         self._device = device
+        if settings.augment != "none" and dataset.inputs.dim() != 4:
+            raise OptionError(f"--augment {settings.augment}", "the examples are no images", "Leave it out.")
         self._dataset = dataset.to(device)
         self._inputs = self._prepare()
-        self._parameters = {name: p for name, p in network.named_parameters() if trainable(name)}
+        self._black = self._dataset.black()
+        self._parameters = {
+            name: parameter
+            for name, parameter in network.named_parameters()
+            if parameter.requires_grad and trainable(name)
+        }
         for name, parameter in network.named_parameters():
             parameter.requires_grad_(name in self._parameters)
         self._anchors = [p.detach().clone() for p in self._parameters.values()] if settings.prox_mu else []
@@ -148,8 +158,8 @@ class Trainer:
 
     def _step(self, chosen: Tensor, generator: torch.Generator) -> Tensor:
         inputs = self._dataset.batch(chosen) if self._inputs is None else self._inputs[chosen]
-        if inputs.dim() == 4:
-            inputs = augment(inputs, self._settings.augment, self._dataset.black(), generator)
+        if self._settings.augment != "none":
+            inputs = augment(inputs, self._settings.augment, self._black, generator)
         bf16 = self._settings.precision == "bf16"
         with torch.autocast(self._device.type, dtype=torch.bfloat16, enabled=bf16):
             loss = self._objective(self.network, inputs, self._dataset.labels[chosen])
