@@ -19,6 +19,7 @@ COMMANDS: dict[str, str] = {
     "partition": "modelfuse.cli.partition:partition",
     "train-client": "modelfuse.cli.train_client:train_client",
     "merge": "modelfuse.cli.merge:merge",
+    "inspect": "modelfuse.cli.inspect:inspect",
     "report": "modelfuse.cli.report:report",
     "plot": "modelfuse.cli.plot:plot",
 }

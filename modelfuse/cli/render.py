@@ -40,13 +40,14 @@ class Screen:
         """Write one JSON document to stdout, on one line."""
         sys.stdout.write(f"{json.dumps(data, ensure_ascii=False)}\n")
 
-    def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-        """Write a table to stdout: the first column flush left, the others flush right.
+    def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> None:
+        """Write a table to stdout: the first columns flush left, the others flush right.
 
         Args:
             title: What the table shows; empty for none.
             columns: The heads.
             rows: The cells, as text.
+            left: How many columns are flush left.
         """
         from rich.box import SIMPLE_HEAD
         from rich.console import Console
@@ -54,7 +55,7 @@ class Screen:
 
         table = Table(title=title or None, box=SIMPLE_HEAD, title_justify="left", pad_edge=False)
         for number, column in enumerate(columns):
-            table.add_column(column, justify="right" if number else "left", overflow="fold")
+            table.add_column(column, justify="left" if number < left else "right", overflow="fold")
         for row in rows:
             table.add_row(*row)
         console = Console(highlight=False, markup=False)

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import linear_sum_assignment
 
 from modelfuse.types import IndexArray
 
@@ -16,13 +17,10 @@ def solve(cost: NDArray[Any]) -> IndexArray:
     """Return the cheapest assignment of every row to a column of its own, exactly.
 
     Args:
-        cost: (n, m) with n <= m, finite; may be any float type, and is solved in float64.
+        cost: (n, m) with n <= m, finite.
 
     Returns:
         (n,): the column of each row.
     """
-    # SciPy's optimisers cost half a second to import: only those who solve pay
-    from scipy.optimize import linear_sum_assignment
-
     _, columns = linear_sum_assignment(cost)
     return np.asarray(columns, dtype=np.intp)

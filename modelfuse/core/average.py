@@ -8,7 +8,7 @@ import numpy as np
 
 from modelfuse.types import FloatArray
 
-__all__ = ["objective", "summation_order", "weighted_mean"]
+__all__ = ["objective", "plain_mean", "weighted_mean"]
 
 
 def weighted_mean(
@@ -41,7 +41,12 @@ def weighted_mean(
 
 
 def plain_mean(values: Sequence[FloatArray], shares: Sequence[float]) -> FloatArray:
-    """Return the mean over clients with one weight a client."""
+    """Return the mean over clients with one weight a client.
+
+    Args:
+        values: One array a client, all of one shape.
+        shares: One weight a client, at least 0 and not all 0.
+    """
     mean = np.zeros(np.shape(values[0]))
     for value, share in zip(values, shares, strict=True):
         mean += share * value
@@ -61,8 +66,3 @@ def objective(merged: FloatArray, values: Sequence[FloatArray], precisions: Sequ
     return float(
         sum(np.sum(precision * np.square(merged - value)) for value, precision in zip(values, precisions, strict=True))
     )
-
-
-def summation_order(identities: Sequence[str]) -> list[int]:
-    """Return the order to sum clients in, so that a sum's rounding does not depend on the order of the files."""
-    return sorted(range(len(identities)), key=lambda client: identities[client])
