@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from modelfuse.client.data import Dataset
+from modelfuse.client.models import require_outputs
 from modelfuse.errors import ContentError
 from modelfuse.types import BoolArray, FloatArray, IndexArray
 
@@ -155,12 +156,7 @@ def _prepared(inputs: Tensor) -> Tensor:
 
 def _log_probabilities(network: nn.Module, inputs: Tensor, num_classes: int) -> Tensor:
     logits: Tensor = network(inputs)  # (n, C) or (n, T, C)
-    if logits.shape[-1] < num_classes:
-        raise ContentError(
-            "--data",
-            f"it has {num_classes} classes and the network {logits.shape[-1]} outputs",
-            "Use the data that the network was trained for.",
-        )
+    require_outputs(logits, num_classes)
     return functional.log_softmax(logits.cpu().double(), dim=-1)  # on the CPU: not every accelerator has float64
 
 

@@ -24,7 +24,17 @@ from modelfuse.types import Tensors
 if TYPE_CHECKING:
     from modelfuse.files.checkpoint import Checkpoint
 
-__all__ = ["Network", "Scheme", "build", "create", "initialize", "load_network", "load_tensors", "tensors_of"]
+__all__ = [
+    "Network",
+    "Scheme",
+    "build",
+    "create",
+    "initialize",
+    "load_network",
+    "load_tensors",
+    "require_outputs",
+    "tensors_of",
+]
 
 Scheme = Literal["xavier", "torch"]
 Weighted = (records.Conv2d, records.Linear, records.Embedding, records.LSTM, records.BatchNorm2d)
@@ -34,7 +44,7 @@ class Network(nn.Module):
     """A network that runs an architecture's layer records; its tensors carry the names of the permutation spec.
 
     Args:
-        architecture: The network as plain data. Without a Representation marker, the embedding is what the last
+        architecture: The network as plain data. Without a Representation marker, the representation is what the last
             layer with weights reads.
     """
 
@@ -50,9 +60,9 @@ class Network(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Return the logits, shape (N, C), or (N, T, C) for sequences."""
-        return self.classify(self.embed(inputs))
+        return self.classify(self.represent(inputs))
 
-    def embed(self, inputs: Tensor) -> Tensor:
+    def represent(self, inputs: Tensor) -> Tensor:
         """Return the representation h = f(φ; x), shape (N, d).
 
         Args:
@@ -62,9 +72,9 @@ class Network(nn.Module):
         """
         return self._run(self._body, _fit(inputs, self.architecture.input_shape))
 
-    def classify(self, embeddings: Tensor) -> Tensor:
-        """Return the logits of embeddings that :meth:`embed` made."""
-        return self._run(self._head, embeddings)
+    def classify(self, representations: Tensor) -> Tensor:
+        """Return the logits of representations that :meth:`represent` made."""
+        return self._run(self._head, representations)
 
     def _register(self, layers: Sequence[records.Layer], signal: Signal) -> None:
         for layer in layers:
@@ -233,6 +243,24 @@ def load_tensors(module: nn.Module, tensors: Tensors, where: str) -> None:
             if not torch.isfinite(source).all():
                 raise ContentError(where, f"{name} holds NaN or infinity", "Train the model again, at a lower rate.")
             target.copy_(source)
+
+
+def require_outputs(logits: Tensor, num_classes: int) -> None:
+    """Check that a network has an output for every class of the data.
+
+    Args:
+        logits: (…, C), what the network gave.
+        num_classes: Classes of the data.
+
+    Raises:
+        ContentError: It has fewer.
+    """
+    if logits.shape[-1] < num_classes:
+        raise ContentError(
+            "--data",
+            f"it has {num_classes} classes and the network {logits.shape[-1]} outputs",
+            "Use the data that the network was trained for.",
+        )
 
 
 def load_network(checkpoint: Checkpoint, architecture_text: str | None, device: torch.device) -> nn.Module:
