@@ -14,6 +14,7 @@ __all__ = [
     "DownloadOption",
     "JsonOption",
     "LabelOption",
+    "NormalizeOption",
     "OutputOption",
     "PartitionOption",
     "QuantizeOption",
@@ -44,6 +45,14 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON instead of 
 LabelOption = Annotated[
     list[str] | None,
     typer.Option("--label", metavar="KEY=VALUE", help="A label for report to find this result by; repeatable."),
+]
+NormalizeOption = Annotated[
+    str | None,
+    typer.Option(
+        "--normalize",
+        metavar="MEAN,…/STD,…",
+        help="What to take off and divide by, channel by channel, or a data set's name; default: the data's own.",
+    ),
 ]
 OutputOption = Annotated[
     Path, typer.Option("--output", "-o", metavar="OUT", help="Where to write; complete once it exists.")

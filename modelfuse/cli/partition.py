@@ -30,7 +30,16 @@ def partition(
     ] = 1,
     download: DownloadOption = False,
 ) -> None:
-    """Divide a data set over clients: who owns which train examples, and is tested on which test examples."""
+    """Divide a data set over clients: who owns which train examples, and is tested on which test examples.
+
+    dirichlet-client: each client draws a mixture of classes from Dir(α), and the examples of a class are shared in
+    proportion to the clients' draws (FedFiOT). iid: everybody gets the same number, drawn uniformly.
+    In both, the test split is shared in the same way as the train split.
+
+    \b
+    Example:
+      modelfuse partition --data cifar10:ROOT -K 6 --alpha 0.1 --server-holdout 500 -o split.safetensors
+    """
     from modelfuse import __version__
     from modelfuse.client.partition import draw_partition
     from modelfuse.client.schemes import SchemeSettings
