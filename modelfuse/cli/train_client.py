@@ -13,6 +13,7 @@ from modelfuse.cli.options import (
     DataOption,
     DeviceOption,
     DownloadOption,
+    NormalizeOption,
     OutputOption,
     PartitionOption,
     QuantizeOption,
@@ -62,12 +63,7 @@ def train_client(
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of order, augmentation and dropout.")] = (
         DEFAULTS.seed
     ),
-    normalize: Annotated[
-        str | None,
-        typer.Option(
-            "--normalize", help="MEAN,…/STD,… of the channels, or a data set's name; default: the data's own."
-        ),
-    ] = None,
+    normalize: NormalizeOption = None,
     save_at: Annotated[
         str | None,
         typer.Option(
