@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,110 +11,92 @@ from scipy.optimize import linear_sum_assignment
 
 Array = NDArray[Any]
 
+POPULARITY_CAP = 10
+MAX_WIDTH = 700
 
-def per_unit_loop(
-    units: Sequence[Array],
-    prior_mean: Array,
-    sweep_orders: Array,
-    local_precision: Array,
-    *,
-    gamma: float = 7.0,
-    sigma0: float = 1.0,
-    max_width: int = 700,
-    dtype: type = np.float64,
-) -> tuple[list[Array], Array]:
-    """Return each client's assignment and the posterior mean; costs are computed in ``dtype``, sums in float64."""
-    clients, dimensions = len(units), len(prior_mean)
-    prior_precision = np.full(dimensions, 1.0 / sigma0)
-    prior = prior_mean * prior_precision
-    naturals = [np.asarray(rows, dtype=np.float64) * s for rows, s in zip(units, local_precision, strict=True)]
-    by_size = sorted(range(clients), key=lambda j: -len(units[j]))
-    first = by_size[0]
-    sums = prior + naturals[first]
-    precisions = np.tile(prior_precision + local_precision[first], (len(sums), 1))
-    counts = [1] * len(sums)
-    assignment: list[Any] = [None] * clients
-    assignment[first] = list(range(len(sums)))
 
-    def match(j: int) -> None:
-        nonlocal sums, precisions
-        gains = _gains(
-            naturals[j],
-            sums,
-            precisions,
-            counts,
-            local_precision[j],
-            prior,
-            prior_precision,
-            gamma,
-            clients,
-            max_width,
-            dtype,
+class PerUnitLoop:
+    """The published procedure, one unit at a time; costs are computed in ``dtype``, sums in float64."""
+
+    def __init__(
+        self,
+        units: Sequence[Array],
+        prior_mean: Array,
+        local_precision: Array,
+        gamma: float = 7.0,
+        sigma0: float = 1.0,
+        dtype: type[np.floating[Any]] = np.float64,
+    ) -> None:
+        self.local = local_precision
+        self.naturals = [values * precision for values, precision in zip(units, local_precision, strict=True)]
+        self.gamma = gamma
+        self.dtype = dtype
+        self.prior_precision = np.full(len(prior_mean), 1.0 / sigma0)
+        self.prior = prior_mean * self.prior_precision
+        self.assignment: list[list[int]] = [[] for _ in units]
+        self.sums = self.precisions = np.empty((0, len(prior_mean)))
+        self.counts: list[int] = []
+
+    def run(self, sweep_orders: Iterable[Iterable[int]]) -> tuple[list[list[int]], Array]:
+        """Return each client's assignment and the posterior mean."""
+        first, *others = sorted(range(len(self.naturals)), key=lambda j: -len(self.naturals[j]))
+        for row in range(len(self.naturals[first])):
+            self._open(first, row)
+        for j in others:
+            self._match(j)
+        for visits in sweep_orders:
+            for j in visits:
+                self._remove(j)
+                self._match(j)
+        return self.assignment, self.sums / self.precisions
+
+    def _open(self, j: int, row: int) -> None:
+        self.sums = np.vstack([self.sums, self.prior + self.naturals[j][row]])
+        self.precisions = np.vstack([self.precisions, self.prior_precision + self.local[j]])
+        self.counts.append(1)
+        self.assignment[j].append(len(self.sums) - 1)
+
+    def _match(self, j: int) -> None:
+        width = len(self.sums)
+        for row, column in zip(*linear_sum_assignment(-self._gains(j)), strict=True):
+            if column >= width:
+                self._open(j, row)
+                continue
+            self.sums[column] += self.naturals[j][row]
+            self.precisions[column] += self.local[j]
+            self.counts[column] += 1
+            self.assignment[j].append(int(column))
+
+    def _remove(self, j: int) -> None:
+        removed, self.assignment[j] = self.assignment[j], []
+        for unit in sorted(removed, reverse=True):
+            self.counts[unit] -= 1
+            self.sums[unit] -= self.naturals[j][removed.index(unit)]
+            self.precisions[unit] -= self.local[j]
+            if self.counts[unit] == 0:
+                self.sums = np.delete(self.sums, unit, axis=0)
+                self.precisions = np.delete(self.precisions, unit, axis=0)
+                del self.counts[unit]
+                self.assignment = [[other - (other > unit) for other in order] for order in self.assignment]
+
+    def _gains(self, j: int) -> Array:
+        natural, local, sums, precisions, prior, prior_precision = (
+            array.astype(self.dtype)
+            for array in (self.naturals[j], self.local[j], self.sums, self.precisions, self.prior, self.prior_precision)
         )
-        width = len(sums)
-        assignment[j] = []
-        for row, column in zip(*linear_sum_assignment(-gains), strict=True):
-            if column < width:
-                sums[column] += naturals[j][row]
-                precisions[column] += local_precision[j]
-                counts[column] += 1
-                assignment[j].append(int(column))
-            else:
-                sums = np.vstack([sums, prior + naturals[j][row]])
-                precisions = np.vstack([precisions, prior_precision + local_precision[j]])
-                counts.append(1)
-                assignment[j].append(len(sums) - 1)
-
-    def remove(j: int) -> None:
-        nonlocal sums, precisions
-        for i in sorted(assignment[j], reverse=True):
-            counts[i] -= 1
-            if counts[i] == 0:
-                sums, precisions = np.delete(sums, i, axis=0), np.delete(precisions, i, axis=0)
-                del counts[i]
-                for k in range(clients):
-                    if k != j:
-                        assignment[k] = [unit - (unit > i) for unit in assignment[k]]
-            else:
-                sums[i] -= naturals[j][assignment[j].index(i)]
-                precisions[i] -= local_precision[j]
-
-    for j in by_size[1:]:
-        match(j)
-    for visits in sweep_orders:
-        for j in visits:
-            remove(j)
-            match(j)
-    return [np.array(order) for order in assignment], sums / precisions
-
-
-def _gains(
-    natural: Array,
-    sums: Array,
-    precisions: Array,
-    counts: Sequence[int],
-    local: Array,
-    prior: Array,
-    prior_precision: Array,
-    gamma: float,
-    clients: int,
-    max_width: int,
-    dtype: type,
-) -> Array:
-    natural, sums, precisions, local, prior, prior_precision = (
-        array.astype(dtype) for array in (natural, sums, precisions, local, prior, prior_precision)
-    )
-    popularity = np.minimum(counts, 10)
-    together, before = local + precisions, (sums**2 / precisions).sum(axis=1)
-    joining = [((unit + sums) ** 2 / together).sum(axis=1) - before for unit in natural]
-    opening = [((unit + prior) ** 2 / (local + prior_precision)).sum() for unit in natural] - (
-        prior**2 / prior_precision
-    ).sum()
-    offered = min(len(natural), max(max_width - len(sums), 1))
-    crowding = 2 * np.log(np.arange(1, offered + 1))
-    return np.hstack(
-        [
-            np.array(joining) + np.log(popularity / (clients - popularity)),
-            np.array(opening)[:, None] - crowding + 2 * np.log(gamma / clients),
+        clients, together = len(self.naturals), local + precisions
+        before = (sums**2 / precisions).sum(axis=1)
+        popularity = np.minimum(self.counts, POPULARITY_CAP)
+        joining = [
+            ((unit + sums) ** 2 / together).sum(axis=1) - before + np.log(popularity / (clients - popularity))
+            for unit in natural
         ]
-    )
+        crowding = 2 * np.log(np.arange(1, min(len(natural), max(MAX_WIDTH - len(sums), 1)) + 1))
+        opening = [
+            ((unit + prior) ** 2 / (local + prior_precision)).sum()
+            - (prior**2 / prior_precision).sum()
+            - crowding
+            + 2 * np.log(self.gamma / clients)
+            for unit in natural
+        ]
+        return np.hstack([np.reshape(joining, (len(natural), len(sums))), opening])
