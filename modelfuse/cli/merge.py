@@ -13,6 +13,7 @@ from modelfuse.cli.options import (
     DownloadOption,
     JsonOption,
     LabelOption,
+    NormalizeOption,
     OutputOption,
     PartitionOption,
     parse_labels,
@@ -83,6 +84,7 @@ def merge(
         str | None, typer.Option("--validate", metavar="DATA", help="Choose from a grid by accuracy on the hold-out.")
     ] = None,
     partition: PartitionOption = None,
+    normalize: NormalizeOption = None,
     device: DeviceOption = "auto",
     download: DownloadOption = False,
     label: LabelOption = None,
@@ -107,7 +109,8 @@ def merge(
           --rho 0.2 --rho 0.3 --rho 0.4 --lam 1e-3 --lam 1e-4 \\
           --validate cifar10:data --partition split.safetensors --report report.json
     """
-    from modelfuse.cli.merging import Job, Validation, run
+    from modelfuse.cli.merging import Job, run
+    from modelfuse.cli.selection import Validation
     from modelfuse.errors import OptionError
     from modelfuse.files.writer import check_output
 
@@ -128,11 +131,16 @@ def merge(
         raise OptionError(
             "--validate", "it needs the partition whose hold-out it evaluates on", "Pass --validate and --partition."
         )
+    validation = None
+    if validate is not None and partition is not None:
+        validation = Validation(validate, partition, device, download, normalize)
     job = Job(
         method=method,
         options={name: value for name, value in options.items() if value not in (None, [])},
         given=_opened(files, fisher or [], num_examples, spec, architecture, reference),
-        validation=None if validate is None or partition is None else Validation(validate, partition, device, download),
+        validation=None
+        if validate is None or partition is None
+        else Validation(validate, partition, device, download, normalize),
         labels=parse_labels(label),
     )
     run(job, output, report, orders, context.obj, as_json)

@@ -12,6 +12,7 @@ import numpy as np
 
 from modelfuse import __version__
 from modelfuse.cli.render import Screen
+from modelfuse.cli.selection import Validation
 from modelfuse.errors import OptionError
 from modelfuse.files.writer import save_json
 from modelfuse.methods import load
@@ -22,23 +23,6 @@ from modelfuse.methods.uploads import Uploads
 from modelfuse.types import Step
 
 __all__ = ["Job", "Validation", "run"]
-
-
-@dataclass(frozen=True, slots=True)
-class Validation:
-    """How to choose from a grid.
-
-    Args:
-        data: The data string.
-        partition: The split whose ``validation`` indices are the server's hold-out.
-        device: Where to evaluate.
-        download: Fetch the data if it is missing.
-    """
-
-    data: str
-    partition: Path
-    device: str
-    download: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +105,7 @@ def _choose(
         return only, []
     from modelfuse.cli.validation import Judge
 
-    judge = Judge.prepare(validation.data, validation.partition, validation.device, validation.download)
+    judge = Judge.prepare(validation)
     best: Candidate | None = None
     tried: list[dict[str, Any]] = []
     with screen.progress(len(methods), f"merge and validate {len(methods)} candidates") as progress:

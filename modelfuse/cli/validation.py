@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import torch
 
+from modelfuse.cli.selection import Validation
 from modelfuse.client.data import Dataset, load_data
 from modelfuse.client.device import pick_device
 from modelfuse.client.evaluate import evaluate
@@ -33,22 +33,24 @@ class Judge:
     device: torch.device
 
     @classmethod
-    def prepare(cls, data: str, partition: Path, device: str, download: bool) -> Judge:
+    def prepare(cls, validation: Validation) -> Judge:
         """Load the hold-out of a partition.
 
         Args:
-            data: The data string.
-            partition: The partition's file.
-            device: The name of the device.
-            download: Fetch the data if it is missing.
+            validation: Which data, which partition, and where to evaluate.
 
         Raises:
             ContentError: The partition holds nothing out.
         """
-        split = read_partition(partition)
-        if split.validation is None or not len(split.validation):
-            raise ContentError(str(partition), "it holds out no examples", "Make it with --server-holdout 500.")
-        return cls(load_data(data, "train", download=download).subset(split.validation), pick_device(device))
+        held = read_partition(validation.partition).validation
+        if held is None or not len(held):
+            raise ContentError(
+                str(validation.partition), "it holds out no examples", "Make it with --server-holdout 500."
+            )
+        data = load_data(
+            validation.data, "train", download=validation.download, normalize=validation.normalize, indices=held
+        )
+        return cls(data, pick_device(validation.device))
 
     def accuracy(self, merged: Merged, architecture: str | None) -> float:
         """Return the accuracy of a merge in [0, 1].
@@ -66,13 +68,11 @@ class Judge:
                 "the files do not say which network they are",
                 "Pass the --architecture it was trained with.",
             )
+        shapes = {name: tensor.layout.shape for name, tensor in merged.tensors.items()}
         tensors = {
-            name: np.concatenate(list(tensor.chunks())).reshape(tensor.layout.shape)
-            if tensor.layout.shape
-            else np.concatenate(list(tensor.chunks())).reshape(())
+            name: np.concatenate(list(tensor.chunks()), axis=None).reshape(shapes[name])
             for name, tensor in merged.tensors.items()
         }
-        shapes = {name: tensor.layout.shape for name, tensor in merged.tensors.items()}
         network = build(parse_architecture(architecture).resized(shapes))
         load_tensors(network, tensors, "the merge")
         return float(evaluate(network.to(self.device), self.holdout).accuracy)
