@@ -23,8 +23,19 @@ __all__ = ["plot"]
 
 plot = typer.Typer(
     no_args_is_help=True,
-    help="Draw pictures from files: .png or .svg, readable in black and white, the same bytes for the same input.\n\n"
-    "Needs matplotlib: pip install 'modelfuse[plot]'.",
+    help="""Draw pictures from files: .png or .svg, readable in black and white, the same bytes for the same input.
+
+    Needs matplotlib: pip install 'modelfuse[plot]'.
+
+    \b
+    Examples:
+      modelfuse plot split split.safetensors -o split.svg
+      modelfuse plot curve rounds/*.json --x round -o rounds.svg
+      modelfuse plot bars results/*.json --columns dataset,alpha --reference paper.csv -o table.png
+      modelfuse plot assignment orders.safetensors --group fc1 -o fc1.png
+      modelfuse plot filters clients/*.safetensors global.safetensors --orders orders.safetensors -o filters.png
+      modelfuse plot embeddings embeddings.npz --method tsne -o embeddings.png
+    """,
 )
 
 PictureOption = Annotated[Path, typer.Option("--output", "-o", metavar="OUT", help="The picture: .png or .svg.")]

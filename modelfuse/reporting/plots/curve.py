@@ -22,8 +22,11 @@ def draw_curve(table: Table, title: str | None = None) -> Figure:
         title: The heading.
 
     Raises:
-        OptionError: A column's value is no number, or there are more lines than can be told apart.
+        OptionError: There is not one key, its value is no number, or there are more lines than can be told apart.
     """
+    if len(table.layout.columns) != 1:
+        what = f"{len(table.layout.columns)} keys are given"
+        raise OptionError("--x", what, "Name one, such as round or epoch.")
     (key,) = table.layout.columns
     positions = [_position(column, key) for column in table.columns]
     lines = [row for row in table.rows if any((row, column) in table.cells for column in table.columns)]
