@@ -138,9 +138,7 @@ def merge(
         method=method,
         options={name: value for name, value in options.items() if value not in (None, [])},
         given=_opened(files, fisher or [], num_examples, spec, architecture, reference),
-        validation=None
-        if validate is None or partition is None
-        else Validation(validate, partition, device, download, normalize),
+        validation=validation,
         labels=parse_labels(label),
     )
     run(job, output, report, orders, context.obj, as_json)
