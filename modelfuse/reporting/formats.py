@@ -45,6 +45,8 @@ def caption(table: Table) -> str:
     layout, quantity = table.layout, table.layout.quantity
     unit = f" in {quantity.unit}" if quantity.unit else ""
     counts = _counts(table)
+    if counts == {1}:
+        return f"{quantity.title}{unit}, single runs"
     runs = f"n = {counts.pop()}" if len(counts) == 1 else "n in brackets"
     spread = f"mean ± sample std over {', '.join(layout.over)}"
     return f"{quantity.title}{unit}, {spread}, {runs}"

@@ -16,7 +16,8 @@ class Quantity:
     Args:
         title: How an axis or a caption calls it.
         percent: A fraction in [0, 1] that is shown in percent.
-        better: Which direction is better, or None where the question has no answer.
+        better: Which direction is better, or None where figures of a column do not compete: objectives depend on the
+            Fishers' tempering and damping, seconds on the machine.
     """
 
     title: str
@@ -38,16 +39,16 @@ QUANTITIES: Mapping[str, Quantity] = {
     "accuracy": Quantity("accuracy", percent=True, better="higher"),
     "loss": Quantity("loss", better="lower"),
     "count": Quantity("examples"),
-    "objective": Quantity("objective", better="lower"),
-    "objective_aligned": Quantity("objective of the aligned merge", better="lower"),
-    "objective_identity": Quantity("objective of the identity merge", better="lower"),
+    "objective": Quantity("objective"),
+    "objective_aligned": Quantity("objective of the aligned merge"),
+    "objective_identity": Quantity("objective of the identity merge"),
     "permuted": Quantity("permuted units", percent=True),
     "iterations": Quantity("iterations"),
     "width": Quantity("width"),
-    "cost_seconds": Quantity("seconds in costs", better="lower"),
-    "lap_seconds": Quantity("seconds in assignments", better="lower"),
-    "seconds": Quantity("seconds", better="lower"),
+    "cost_seconds": Quantity("seconds in costs"),
+    "lap_seconds": Quantity("seconds in assignments"),
+    "seconds": Quantity("seconds"),
     "validation_accuracy": Quantity("validation accuracy", percent=True, better="higher"),
-    "candidate_objective": Quantity("objective of the candidate", better="lower"),
+    "candidate_objective": Quantity("objective of the candidate"),
 }
 """Every quantity that ``report`` and ``plot`` know, by the name that ``--value`` takes."""

@@ -149,7 +149,7 @@ def _usable(records: Sequence[Record], layout: Layout) -> list[Record]:
     if not measured:
         found = dict.fromkeys(value for record in records for value in record.values)
         raise OptionError(
-            "--value", f"no result has {layout.value!r}", f"The results hold {', '.join(found) or 'nothing'}."
+            "--value", f"no result has {layout.value!r}", f"The results hold {', '.join(found) or 'no figures'}."
         )
     passed = [record for record in measured if all(record.fields.get(key) == text for key, text in layout.where)]
     if not passed:

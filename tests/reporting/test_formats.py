@@ -123,7 +123,7 @@ def test_other_quantities_show_significant_digits_and_no_unit() -> None:
     records = records_of(evaluated(0.5, loss=0.000123456), "r.json")
     table = tabulate(records, Layout(("method",), value="loss"))
     assert grid(table, 1)[1] == [["fedavg", "0.0001235 *"]]
-    assert caption(table) == "loss, mean ± sample std over seed, n = 1"
+    assert caption(table) == "loss, single runs"
 
 
 @pytest.mark.parametrize(("text", "shown"), [("a|b", r"a\|b"), ("50%", "50%")])

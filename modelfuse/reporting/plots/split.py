@@ -63,8 +63,8 @@ def read_split(path: Path) -> Split:
         what = f"names {len(classes)} classes and counts {counts.shape[1]}"
         raise ContentError(checkpoint.label, what, "Make it with partition.")
     alpha = details.get("alpha")
-    made = [str(details.get("scheme", "split")), f"α = {alpha:g}" if isinstance(alpha, int | float) else ""]
-    return Split(counts, classes, ", ".join(filter(None, made)))
+    made = (details.get("data"), details.get("scheme"), f"α = {alpha:g}" if isinstance(alpha, int | float) else None)
+    return Split(counts, classes, ", ".join(str(part) for part in made if part is not None))
 
 
 def draw_split(split: Split, title: str | None = None) -> Figure:

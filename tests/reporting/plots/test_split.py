@@ -44,10 +44,10 @@ def test_axes_name_clients_classes_totals_and_sizes() -> None:
 
 
 def test_a_partition_file_says_what_to_draw(tmp_path: Path) -> None:
-    path = _partition(tmp_path, scheme="dirichlet-client", alpha=0.1, classes=["cat", "dog"], class_counts=[[1, 2]])
+    path = _partition(tmp_path, data="pets", scheme="iid", alpha=0.1, classes=["cat", "dog"], class_counts=[[1, 2]])
     split = read_split(path)
     np.testing.assert_array_equal(split.counts, [[1, 2]])
-    assert (split.classes, split.title) == (("cat", "dog"), "dirichlet-client, α = 0.1")
+    assert (split.classes, split.title) == (("cat", "dog"), "pets, iid, α = 0.1")
 
 
 @pytest.mark.parametrize(
