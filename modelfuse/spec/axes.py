@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -129,6 +129,11 @@ class PermutationSpec:
                 )
         return {group: width for group, (width, _) in found.items()}
 
+    def part(self, tensors: Collection[str]) -> PermutationSpec:
+        """Return the spec of some of the tensors: enough to check them, not to move units that others read too."""
+        axes = {tensor: row for tensor, row in self.axes.items() if tensor in tensors}
+        return PermutationSpec(axes, {tensor: axis for tensor, axis in self.class_axis.items() if tensor in tensors})
+
     def _check_tensor(
         self, tensor: str, axes: Sequence[Axis | None], shapes: Mapping[str, Sequence[int]], where: str
     ) -> None:
@@ -142,11 +147,14 @@ class PermutationSpec:
             )
 
     def to_json(self) -> dict[str, Any]:
-        """Return the spec as plain JSON data; :meth:`from_json` reads it back."""
-        axes = {
-            tensor: [None if axis is None else [axis.group, axis.role, axis.stack, axis.block] for axis in row]
+        """Return the spec as plain JSON data; :meth:`from_json` reads it back.
+
+        The rows are a list of pairs and not an object: their order is the merge order, and keys of objects get sorted.
+        """
+        axes = [
+            [tensor, [None if axis is None else [axis.group, axis.role, axis.stack, axis.block] for axis in row]]
             for tensor, row in self.axes.items()
-        }
+        ]
         return {"axes": axes, "class_axis": dict(self.class_axis)}
 
     @classmethod
@@ -154,16 +162,16 @@ class PermutationSpec:
         """Return the spec that :meth:`to_json` wrote.
 
         Args:
-            data: The parsed JSON object.
+            data: The parsed JSON object; ``axes`` may be an object too, as a person would write it.
             where: The file's name, for messages.
 
         Raises:
             ContentError: The data is not a spec.
         """
         try:
+            rows = data["axes"].items() if isinstance(data["axes"], Mapping) else data["axes"]
             axes = {
-                str(tensor): tuple(None if entry is None else _axis(entry) for entry in row)
-                for tensor, row in data["axes"].items()
+                str(tensor): tuple(None if entry is None else _axis(entry) for entry in row) for tensor, row in rows
             }
             class_axis = {str(tensor): int(axis) for tensor, axis in data.get("class_axis", {}).items()}
         except (AttributeError, KeyError, TypeError, ValueError) as error:

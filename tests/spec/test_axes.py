@@ -49,6 +49,18 @@ def test_json_round_trip(tmp_path: Path) -> None:
     assert read_spec(path) == SPEC
 
 
+def test_the_merge_order_survives_sorted_keys(tmp_path: Path) -> None:
+    path = tmp_path / "spec.json"
+    path.write_text(json.dumps(SPEC.to_json(), sort_keys=True))
+    assert list(read_spec(path).axes) == list(SPEC.axes)
+
+
+def test_a_person_may_write_the_rows_as_an_object(tmp_path: Path) -> None:
+    path = tmp_path / "spec.json"
+    path.write_text('{"axes": {"w": [["g", "match", 1, 1], null]}}')
+    assert read_spec(path) == PermutationSpec({"w": (match("g"), None)})
+
+
 def test_a_length_that_does_not_divide_names_tensor_group_and_remedy() -> None:
     with pytest.raises(ContentError, match=r"a.safetensors: fc.weight has 13 .*multiple of 4 \(group conv\).*--arch"):
         SPEC.widths(SHAPES | {"fc.weight": (5, 13)}, "a.safetensors")
