@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -32,7 +33,7 @@ def merge(
         typer.Argument(metavar="FILES...", help="The clients' models and, where the method needs them, their Fishers."),
     ],
     output: OutputOption,
-    method: Annotated[str, typer.Option("--method", "-m", metavar="METHOD", help="fedavg, fisher or fedfiot.")],
+    method: Annotated[str, typer.Option("--method", "-m", metavar="METHOD", help="fedavg, fisher, fedfiot, fedproto.")],
     report: Annotated[
         Path | None, typer.Option("--report", metavar="FILE", help="Write what happened, group by group, as JSON.")
     ] = None,
@@ -47,10 +48,12 @@ def merge(
         list[float] | None,
         typer.Option("--lam", help="Damping λ; several make a grid. fedfiot, fisher."),
     ] = None,
-    inner_iters: Annotated[int | None, typer.Option("--inner-iters", help="S, iterations a group. fedfiot.")] = None,
+    inner_iters: Annotated[
+        int | None, typer.Option("--inner-iters", help="S, iterations a group and sweeps. fedfiot.")
+    ] = None,
     matching: Annotated[
         str | None,
-        typer.Option("--matching", help="fisher, euclidean (ablation C) or identity (ablation B). fedfiot."),
+        typer.Option("--matching", help="fisher, profiled, euclidean (ablation C) or identity (ablation B). fedfiot."),
     ] = None,
     average: Annotated[
         str | None, typer.Option("--average", help="fisher or uniform (ablations D, E). fedfiot.")
@@ -58,6 +61,13 @@ def merge(
     safeguard: Annotated[
         bool | None,
         typer.Option("--safeguard/--no-safeguard", help="Keep the identity merge where it is better. fedfiot."),
+    ] = None,
+    refine: Annotated[
+        bool | None,
+        typer.Option("--refine/--no-refine", help="Re-match all groups with outgoing weights as well. fedfiot."),
+    ] = None,
+    refine_seed: Annotated[
+        int | None, typer.Option("--refine-seed", help="Seed of the order in which --refine visits. fedfiot.")
     ] = None,
     reference: Annotated[
         str | None,
@@ -68,13 +78,28 @@ def merge(
     fisher_floor: Annotated[
         float | None, typer.Option("--fisher-floor", help="Least summed Fisher that is trusted. fisher.")
     ] = None,
-    weighting: Annotated[str | None, typer.Option("--weighting", help="examples or uniform. fedavg.")] = None,
+    weighting: Annotated[
+        str | None,
+        typer.Option("--weighting", help="examples or uniform (fedavg); uniform, count or paper (fedproto)."),
+    ] = None,
     fisher: Annotated[
         list[Path] | None,
         typer.Option("--fisher", metavar="FILE", help="The Fisher of a foreign model; repeat in the models' order."),
     ] = None,
     num_examples: Annotated[
         str | None, typer.Option("--num-examples", metavar="N,N,...", help="Training examples, in the models' order.")
+    ] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option("--only", metavar="PATTERN", help="Merge only tensors called so, such as 'conv*'; repeatable."),
+    ] = None,
+    excepted: Annotated[
+        list[str] | None,
+        typer.Option("--except", metavar="PATTERN", help="Merge all but the tensors called so; repeatable."),
+    ] = None,
+    rest: Annotated[
+        Path | None,
+        typer.Option("--rest", metavar="FILE", help="Take what is not merged from this model; default: leave it out."),
     ] = None,
     architecture: ArchitectureOption = None,
     spec: Annotated[
@@ -99,7 +124,12 @@ def merge(
     fedavg    example-weighted mean, index by index
     fisher    Fisher-weighted mean, index by index
     fedfiot   units aligned by Fisher-weighted optimal transport, then the Fisher-weighted mean;
-              kept only where it lowers the objective (--no-safeguard: always)
+              kept only where it lowers the objective (--no-safeguard: always);
+              --matching profiled prices a pair at the average that would follow, and
+              --refine goes over all layers again, with what their units feed
+    fedproto  the clients' prototype files: a mean for each class, over the clients that hold it
+
+    A merge of a part (--only, --except) leaves the clients a layer of their own: train-client takes it as --overlay.
 
     \b
     Examples:
@@ -108,10 +138,14 @@ def merge(
       modelfuse merge --method fedfiot clients/*.safetensors fishers/*.safetensors -o global.safetensors \\
           --rho 0.2 --rho 0.3 --rho 0.4 --lam 1e-3 --lam 1e-4 \\
           --validate cifar10:data --partition split.safetensors --report report.json
+      modelfuse merge --method fedproto prototypes/*.safetensors -o prototypes.safetensors
+      modelfuse merge --method fedavg --except 'fc2.*' clients/*.safetensors -o body.safetensors
     """
     from modelfuse.cli.merging import Job, run
     from modelfuse.cli.selection import Validation
     from modelfuse.errors import OptionError
+    from modelfuse.files.artifacts import open_kind
+    from modelfuse.files.patterns import Patterns
     from modelfuse.files.writer import check_output
 
     options: dict[str, Any] = {
@@ -121,10 +155,17 @@ def merge(
         "matching": matching,
         "average": average,
         "safeguard": safeguard,
+        "refine": refine,
+        "refine_seed": refine_seed,
         "fisher_floor": fisher_floor,
         "weighting": weighting,
     }
-    inputs = [*files, *(fisher or []), *([Path(reference)] if reference not in (None, "largest") else [])]
+    inputs = [
+        *files,
+        *(fisher or []),
+        *([rest] if rest else []),
+        *([Path(reference)] if reference not in (None, "largest") else []),
+    ]
     for out in filter(None, (output, report, orders)):
         check_output(out, inputs)
     if (validate is None) != (partition is None):
@@ -137,9 +178,13 @@ def merge(
     job = Job(
         method=method,
         options={name: value for name, value in options.items() if value not in (None, [])},
-        given=_opened(files, fisher or [], num_examples, spec, architecture, reference),
+        given=replace(
+            _opened(files, fisher or [], num_examples, spec, architecture, reference),
+            part=Patterns(tuple(only or ()), tuple(excepted or ())),
+        ),
         validation=validation,
         labels=parse_labels(label),
+        rest=None if rest is None else open_kind(rest, "model"),
     )
     run(job, output, report, orders, context.obj, as_json)
 

@@ -14,11 +14,13 @@ from modelfuse import __version__
 from modelfuse.cli.render import Screen
 from modelfuse.cli.selection import Validation
 from modelfuse.errors import OptionError
+from modelfuse.files.checkpoint import Checkpoint
 from modelfuse.files.writer import save_json
 from modelfuse.methods import load
 from modelfuse.methods.contract import Merged, Method, from_options
-from modelfuse.methods.gather import Given, gather
+from modelfuse.methods.gather import Given, gather, gather_prototypes
 from modelfuse.methods.output import write_merged, write_orders
+from modelfuse.methods.partial import completed
 from modelfuse.methods.uploads import Uploads
 from modelfuse.types import Step
 
@@ -35,6 +37,7 @@ class Job:
         given: The opened files.
         validation: How to choose from a grid, or None.
         labels: Labels for the report.
+        rest: Where a partial merge takes what it does not merge from, or None to leave it out.
     """
 
     method: str
@@ -42,6 +45,7 @@ class Job:
     given: Given
     validation: Validation | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
+    rest: Checkpoint | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +76,14 @@ def run(job: Job, output: Path, report: Path | None, orders: Path | None, screen
             f"{len(candidates)} candidates and nothing to choose by",
             "Pass --validate DATA --partition P, or one value of each.",
         )
-    uploads = gather(job.given, needs_fisher=method.needs_fisher)
+    uploads = _gathered(job, method)
     if orders is not None and not method.needs_spec:
         raise OptionError("--orders", f"method {job.method} aligns nothing", "Leave it out.")
     best, tried = _choose(candidates, uploads, job.validation, screen)
     step = Step("merge", __version__, _decisive(job, best, uploads), _inputs(uploads))
-    model_id = write_merged(output, best.merged, uploads, step)
+    partial = bool(job.given.part) and job.rest is None
+    whole = best.merged if job.rest is None else completed(best.merged, job.rest)
+    model_id = write_merged(output, whole, uploads, step, partial)
     if orders is not None:
         write_orders(orders, best.merged, uploads, step, model_id)
     document = _document(job, best, tried, uploads, model_id)
@@ -88,6 +94,22 @@ def run(job: Job, output: Path, report: Path | None, orders: Path | None, screen
     elif len(tried) > 1:
         _show_grid(tried, screen)
     screen.say(_summary(job.method, output, best, uploads))
+
+
+def _gathered(job: Job, method: type[Method]) -> Uploads:
+    if job.rest is not None and not job.given.part:
+        raise OptionError("--rest", "everything is merged", "Pass --only or --except too, or leave it out.")
+    if job.given.part and method.needs_spec:
+        raise OptionError(
+            "--only/--except",
+            f"{job.method} moves units, and layers left out would not follow",
+            "Use fedavg or fisher.",
+        )
+    if job.given.part and job.validation is not None and job.rest is None:
+        raise OptionError("--validate", "a part of a network predicts nothing", "Pass --rest FILE too.")
+    if method.takes == "prototypes":
+        return gather_prototypes(job.given)
+    return gather(job.given, needs_fisher=method.needs_fisher)
 
 
 def _grid(options: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -129,6 +151,10 @@ def _settings(method: Method) -> dict[str, Any]:
 def _decisive(job: Job, best: Candidate, uploads: Uploads) -> dict[str, Any]:
     """Return the options that decide the result, for the output's history."""
     chosen = {"method": job.method, **best.settings}
+    if job.given.part:
+        chosen |= {"only": list(job.given.part.only), "except": list(job.given.part.excepted)}
+    if job.rest is not None:
+        chosen["rest"] = job.rest.model_id()
     return chosen if uploads.reference is None else chosen | {"reference": uploads.reference.model_id()}
 
 

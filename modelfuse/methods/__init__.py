@@ -16,6 +16,7 @@ METHODS = {
     "fedavg": "modelfuse.methods.fedavg:FedAvg",
     "fisher": "modelfuse.methods.fisher:FisherMerge",
     "fedfiot": "modelfuse.methods.fedfiot:FedFiOT",
+    "fedproto": "modelfuse.methods.fedproto:FedProto",
 }
 """Every method by its name on the command line: where its class is. Nothing is imported before it is asked for."""
 

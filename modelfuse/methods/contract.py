@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from modelfuse.errors import OptionError
 from modelfuse.files.layout import TensorLayout, is_float, numpy_dtype
 from modelfuse.methods.uploads import Uploads
-from modelfuse.types import Order, Tensors
+from modelfuse.types import Kind, Order, Tensors
 
-__all__ = ["Merged", "MergedTensor", "Method", "from_options", "one_of", "promote", "whole"]
+__all__ = ["Merged", "MergedTensor", "Method", "Once", "from_options", "one_of", "promote", "whole"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,16 +37,20 @@ class Merged:
         tensors: The global model, in the order to write it.
         report: What the method has to say of the merge, as JSON data; complete once every chunk has been made.
         orders: For each group, each client's order; empty for methods without alignment.
+        kind: What the output file is.
     """
 
     tensors: Mapping[str, MergedTensor]
     report: dict[str, Any]
     orders: Mapping[str, tuple[Order, ...]] = field(default_factory=dict)
+    kind: Kind = "model"
 
 
 class Method(Protocol):
     """A merge method: a frozen dataclass whose fields are its options, with the only defaults there are."""
 
+    takes: ClassVar[Kind]
+    """What a client's file is: a model, or prototypes."""
     needs_fisher: ClassVar[bool]
     """Whether every client must come with its Fisher."""
     needs_spec: ClassVar[bool]
@@ -112,13 +116,16 @@ def whole(uploads: Uploads, tensors: Tensors) -> dict[str, MergedTensor]:
     for name in sorted(tensors):
         dtype = promote([client.model.layout[name] for client in uploads.clients])
         cast = tensors[name].astype(numpy_dtype(dtype))
-        merged[name] = MergedTensor(TensorLayout(dtype, cast.shape), _Once(cast))
+        merged[name] = MergedTensor(TensorLayout(dtype, cast.shape), Once(cast))
     return merged
 
 
 @dataclass(frozen=True, slots=True)
-class _Once:
+class Once:
+    """The chunks of a tensor that is in memory: one."""
+
     array: NDArray[Any]
 
     def __call__(self) -> Iterable[NDArray[Any]]:
+        """Return the whole array as the only chunk."""
         return (self.array,)

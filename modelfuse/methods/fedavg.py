@@ -8,6 +8,7 @@ from typing import ClassVar
 from modelfuse.methods.contract import Merged, one_of
 from modelfuse.methods.elementwise import elementwise
 from modelfuse.methods.uploads import Uploads
+from modelfuse.types import Kind
 
 __all__ = ["FedAvg"]
 
@@ -22,6 +23,7 @@ class FedAvg:
     Source: FedAvg (arXiv 1602.05629) alg. 1; FedProto eq. 1.
     """
 
+    takes: ClassVar[Kind] = "model"
     needs_fisher: ClassVar[bool] = False
     needs_spec: ClassVar[bool] = False
 

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
 from modelfuse.core.average import objective, plain_mean, weighted_mean
-from modelfuse.core.engine import Alignment, Units, align
+from modelfuse.core.engine import Alignment, Matching, Solver, Units, align
 from modelfuse.core.units import unit_matrix
 from modelfuse.errors import OptionError
+from modelfuse.files.checkpoint import Checkpoint
 from modelfuse.files.layout import is_float
 from modelfuse.methods.contract import Merged, one_of, whole
 from modelfuse.methods.fisher import check_tempering, temper
 from modelfuse.methods.uploads import Uploads, is_running_statistic
 from modelfuse.solvers.fisher_ot import FisherTransport
-from modelfuse.spec.axes import Place
-from modelfuse.types import FloatArray, Tensors
+from modelfuse.solvers.profiled import ProfiledTransport
+from modelfuse.solvers.refinement import refine
+from modelfuse.spec.axes import PermutationSpec, Place
+from modelfuse.types import FloatArray, Kind, Tensors
 
 __all__ = ["FedFiOT"]
 
@@ -30,14 +33,18 @@ class FedFiOT:
     Args:
         rho: Tempering ρ in (0, 1].
         lam: Damping λ, above 0.
-        inner_iters: S, at least 1: assignments and averages a group.
-        matching: ``fisher`` (eq. 4), ``euclidean`` (ablation C), or ``identity`` (no alignment, ablation B).
+        inner_iters: S, at least 1: assignments and averages a group, and sweeps of ``profiled`` and ``refine``.
+        matching: ``fisher`` (eq. 4), ``profiled`` (the cost at the best average), ``euclidean`` (ablation C), or
+            ``identity`` (no alignment, ablation B).
         average: ``fisher`` (eq. 7) or ``uniform`` (ablation D; with ``euclidean`` WB Fusion, ablation E).
         safeguard: Keep the identity-aligned Fisher average where alignment did not lower the objective (alg. 1, l. 34).
+        refine: Re-match all groups with outgoing weights as well, once they are aligned.
+        refine_seed: Seed of the order in which it visits them, at least 0.
 
     Source: FedFiOT alg. 1.
     """
 
+    takes: ClassVar[Kind] = "model"
     needs_fisher: ClassVar[bool] = True
     needs_spec: ClassVar[bool] = True
 
@@ -47,6 +54,8 @@ class FedFiOT:
     matching: str = "fisher"
     average: str = "fisher"
     safeguard: bool = True
+    refine: bool = False
+    refine_seed: int = 0
 
     def __post_init__(self) -> None:
         """Check the options."""
@@ -55,7 +64,9 @@ class FedFiOT:
             raise OptionError("--lam", "0 gives entries that no Fisher sees no cost", "FedFiOT uses 1e-3 to 1e-5.")
         if self.inner_iters < 1:
             raise OptionError("--inner-iters", f"{self.inner_iters} is not at least 1", "FedFiOT uses 8.")
-        one_of("--matching", self.matching, ("fisher", "euclidean", "identity"))
+        if self.refine_seed < 0:
+            raise OptionError("--refine-seed", f"{self.refine_seed} is negative", "Use 0 or more.")
+        one_of("--matching", self.matching, ("fisher", "profiled", "euclidean", "identity"))
         one_of("--average", self.average, ("fisher", "uniform"))
 
     def merge(self, uploads: Uploads) -> Merged:
@@ -68,16 +79,29 @@ class FedFiOT:
             for client in uploads.clients
         )
         start = Alignment(values, precisions, {})
-        if self.matching == "identity":
-            return self._finish(uploads, start, start, {})
-        reference, of_group = _reference(uploads)
-        solver = FisherTransport(of_group, self.inner_iters, self.matching == "fisher", self.average == "fisher")
-        aligned = align(values, precisions, spec, solver)
-        report = {
-            "reference": reference,
-            "groups": {group: {"width": m.width, **m.trace} for group, m in aligned.matchings.items()},
-        }
+        aligned, report = self._align(uploads, start)
+        if self.refine:
+            rng = np.random.default_rng(self.refine_seed)
+            aligned, refinement = refine(_in_orders(aligned, spec), spec, rng, self.inner_iters)
+            report["refinement"] = {"seed": self.refine_seed, **refinement}
+        if aligned.matchings:
+            report["groups"] = {group: {"width": m.width, **m.trace} for group, m in aligned.matchings.items()}
         return self._finish(uploads, start, aligned, report)
+
+    def _align(self, uploads: Uploads, start: Alignment) -> tuple[Alignment, dict[str, Any]]:
+        """Align the clients layer by layer, and report what they were aligned to."""
+        if self.matching == "identity":
+            return start, {}
+        reference = _Reference.of(uploads)
+        solver: Solver
+        if self.matching == "profiled":
+            seed = reference.units if reference.client is None else reference.client
+            solver = ProfiledTransport(seed, uploads.shares(), self.inner_iters)
+        else:
+            by_fisher = self.matching == "fisher", self.average == "fisher"
+            solver = FisherTransport(reference.units, self.inner_iters, *by_fisher)
+        aligned = align(start.values, start.precisions, uploads.permutation_spec(), solver)
+        return aligned, {"reference": reference.model.label}
 
     def _finish(self, uploads: Uploads, start: Alignment, aligned: Alignment, report: dict[str, Any]) -> Merged:
         """Average both alignments and keep the one that alg. 1 keeps."""
@@ -98,21 +122,48 @@ def _is_weighed(uploads: Uploads, name: str) -> bool:
     return is_float(uploads.clients[0].model.layout[name].dtype) and not is_running_statistic(name)
 
 
-def _reference(uploads: Uploads) -> tuple[str, Callable[[Sequence[Place], Sequence[Units]], FloatArray]]:
-    """Return the reference's name and what gives its units: a client's own reordered copy, or a file as it stands."""
-    labels = [client.model.label for client in uploads.clients]
-    if uploads.reference is None:
-        examples = uploads.examples()
-        index = examples.index(max(examples))  # ties go to the first client
-    else:
-        identities = [client.model.model_id() for client in uploads.clients]
+@dataclass(frozen=True, slots=True)
+class _Reference:
+    """What the clients are aligned to first: a client's own reordered copy, or a file as it stands.
+
+    Args:
+        model: Its file.
+        client: Its place among the clients, or None for another model.
+    """
+
+    model: Checkpoint
+    client: int | None
+
+    @classmethod
+    def of(cls, uploads: Uploads) -> _Reference:
+        models = [client.model for client in uploads.clients]
+        if uploads.reference is None:
+            examples = uploads.examples()
+            index = examples.index(max(examples))  # ties go to the first client
+            return cls(models[index], index)
+        identities = [model.model_id() for model in models]
         if uploads.reference.model_id() not in identities:
-            outside = uploads.reference
-            return outside.label, lambda places, _: unit_matrix(
-                {p.tensor: outside.read(p.tensor) for p in places}, places
-            )
+            return cls(uploads.reference, None)
         index = identities.index(uploads.reference.model_id())
-    return labels[index], lambda _, units: units[index].values
+        return cls(models[index], index)
+
+    def units(self, places: Sequence[Place], units: Sequence[Units] = ()) -> FloatArray:
+        """Return the reference's units of one group."""
+        if self.client is not None:
+            return units[self.client].values
+        return unit_matrix({place.tensor: self.model.read(place.tensor) for place in places}, places)
+
+
+def _in_orders(alignment: Alignment, spec: PermutationSpec) -> Alignment:
+    """Return the alignment with an order for each group: the clients' own where nothing was aligned."""
+    if alignment.matchings:
+        return alignment
+    shapes = {name: array.shape for name, array in alignment.values[0].items()}
+    matchings = {
+        group: Matching(tuple(np.arange(width) for _ in alignment.values), width, {})
+        for group, width in spec.widths(shapes, "the clients").items()
+    }
+    return Alignment(alignment.values, alignment.precisions, matchings)
 
 
 def _average(uploads: Uploads, alignment: Alignment, by_fisher: bool) -> tuple[dict[str, Any], float]:

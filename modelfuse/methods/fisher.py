@@ -11,7 +11,7 @@ from modelfuse.errors import OptionError
 from modelfuse.methods.contract import Merged
 from modelfuse.methods.elementwise import elementwise
 from modelfuse.methods.uploads import Upload, Uploads
-from modelfuse.types import FloatArray
+from modelfuse.types import FloatArray, Kind
 
 __all__ = ["FisherMerge", "check_tempering", "temper"]
 
@@ -28,6 +28,7 @@ class FisherMerge:
     Source: FedFiOT ablation B and eq. 7; Fisher merging (arXiv 2111.09832).
     """
 
+    takes: ClassVar[Kind] = "model"
     needs_fisher: ClassVar[bool] = True
     needs_spec: ClassVar[bool] = False
 

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from modelfuse.errors import ContentError, FileError, OptionError
 from modelfuse.files.checkpoint import Checkpoint
 from modelfuse.files.layout import is_float
+from modelfuse.files.patterns import Patterns, part_of
+from modelfuse.files.prototypes import read_prototypes
 from modelfuse.methods.uploads import Upload, Uploads, is_running_statistic
 from modelfuse.spec.architectures import parse_architecture
 from modelfuse.spec.axes import PermutationSpec
 from modelfuse.types import ClientInfo
 
-__all__ = ["Given", "gather"]
+__all__ = ["Given", "gather", "gather_prototypes"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,7 @@ class Given:
         spec: A permutation spec that replaces the files', or None.
         architecture: An architecture string that replaces the files', or None.
         reference: The reference model, or None.
+        part: Which tensors are merged; the clients' others may differ in name and shape.
     """
 
     files: Sequence[Checkpoint]
@@ -37,6 +40,7 @@ class Given:
     spec: PermutationSpec | None = None
     architecture: str | None = None
     reference: Checkpoint | None = None
+    part: Patterns = field(default_factory=Patterns)
 
 
 def gather(given: Given, needs_fisher: bool, equal_widths: bool = True) -> Uploads:
@@ -61,14 +65,52 @@ def gather(given: Given, needs_fisher: bool, equal_widths: bool = True) -> Uploa
         raise OptionError("FILES", "there is no model among them", "Name at least one client's model.")
     infos = _infos(models, given.num_examples)
     fishers = _paired(models, loose, given.fishers, needs_fisher)
+    architecture, spec = _structure(given, models)
+    if given.part:
+        models = [part_of(model, given.part) for model in models]
     clients = [Upload(*parts) for parts in zip(models, fishers, infos, strict=True)]
     clients = [clients[index] for index in _canonical_order(clients)]
-    architecture, spec = _structure(given, clients)
-    _check_tensors(clients, spec, equal_widths)
+    _check_tensors(clients, spec and spec.part(models[0].layout) if given.part else spec, equal_widths)
     _check_classes(clients)
     if given.reference is not None and equal_widths:
         _check_shapes(clients[0].model, given.reference)
     return Uploads(tuple(clients), spec, architecture, given.reference)
+
+
+def gather_prototypes(given: Given) -> Uploads:
+    """Return the uploads of a merge of prototypes.
+
+    Args:
+        given: What the user gave: prototype files only.
+
+    Raises:
+        FileError: A file is of another kind.
+        ContentError: Clients differ in the embedding's width or in their label order.
+        OptionError: An option goes with models only.
+    """
+    for option, value in (("--fisher", given.fishers), ("--num-examples", given.num_examples), ("--only", given.part)):
+        if value:
+            raise OptionError(option, "prototypes are merged, not models", "Leave it out.")
+    for file in given.files:
+        if _kind(file) != "prototypes":
+            raise FileError(
+                file.label,
+                f"a {_kind(file)} file where prototypes are needed",
+                "Make the client's with modelfuse prototypes.",
+            )
+    infos = [file.metadata.client if file.metadata and file.metadata.client else ClientInfo() for file in given.files]
+    clients = [Upload(file, None, info) for file, info in zip(given.files, infos, strict=True)]
+    clients = [clients[index] for index in _canonical_order(clients)]
+    _check_classes(clients)
+    widths = [read_prototypes(client.model).width for client in clients]
+    for client, width in zip(clients, widths, strict=True):
+        if width != widths[0]:
+            raise ContentError(
+                client.model.label,
+                f"its embedding has {width} entries, that of {clients[0].model.label} {widths[0]}",
+                "Clients may differ in everything before the embedding, not in its width.",
+            )
+    return Uploads(tuple(clients))
 
 
 def _kind(file: Checkpoint) -> str:
@@ -168,8 +210,8 @@ def _natural(text: str) -> list[tuple[bool, Any]]:
     return [(part.isdecimal(), int(part) if part.isdecimal() else part) for part in re.split(r"(\d+)", text)]
 
 
-def _structure(given: Given, clients: Sequence[Upload]) -> tuple[str | None, PermutationSpec | None]:
-    metadata = [client.model.metadata for client in clients if client.model.metadata is not None]
+def _structure(given: Given, models: Sequence[Checkpoint]) -> tuple[str | None, PermutationSpec | None]:
+    metadata = [model.metadata for model in models if model.metadata is not None]
     architectures = {entry.architecture for entry in metadata if entry.architecture}
     architecture = given.architecture or (architectures.pop() if len(architectures) == 1 else None)
     if given.spec is not None:
@@ -177,9 +219,9 @@ def _structure(given: Given, clients: Sequence[Upload]) -> tuple[str | None, Per
     if given.architecture is not None:
         return architecture, parse_architecture(given.architecture).spec()
     specs: dict[str, Mapping[str, Any]] = {
-        client.model.label: client.model.metadata.spec
-        for client in clients
-        if client.model.metadata is not None and client.model.metadata.spec is not None
+        model.label: model.metadata.spec
+        for model in models
+        if model.metadata is not None and model.metadata.spec is not None
     }
     first = next(iter(specs), None)
     if first is None:

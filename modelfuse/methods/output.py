@@ -6,29 +6,33 @@ from pathlib import Path
 
 import numpy as np
 
+from modelfuse.files.metadata import extended
 from modelfuse.files.writer import StreamingWriter, save
 from modelfuse.methods.contract import Merged
+from modelfuse.methods.history import common_history
 from modelfuse.methods.uploads import Uploads
 from modelfuse.types import ClientInfo, Metadata, Step
 
 __all__ = ["client_keys", "write_merged", "write_orders"]
 
 
-def write_merged(path: Path, merged: Merged, uploads: Uploads, step: Step) -> str:
-    """Write the global model and return its ``model_id``.
+def write_merged(path: Path, merged: Merged, uploads: Uploads, step: Step, partial: bool = False) -> str:
+    """Write the global model (or prototypes) and return its ``model_id``.
 
     Args:
         path: The output.
         merged: What the method made.
         uploads: What it was made from.
         step: How it was made, for the file's history.
+        partial: The tensors are a part of the network; the file says so.
     """
     metadata = Metadata(
-        kind="model",
+        kind=merged.kind,
         architecture=uploads.architecture,
         spec=None if uploads.spec is None else uploads.spec.to_json(),
         client=_together(uploads),
-        history=(step,),
+        history=_history(uploads, step),
+        details={"partial": True} if partial else {},
     )
     layout = {name: tensor.layout for name, tensor in merged.tensors.items()}
     with StreamingWriter(path, layout, metadata) as writer:
@@ -64,6 +68,11 @@ def client_keys(uploads: Uploads) -> list[str]:
     ids = [client.info.id for client in uploads.clients]
     known = None not in ids and len(set(ids)) == len(ids)
     return [f"client_{number if known else place}" for place, number in enumerate(ids)]
+
+
+def _history(uploads: Uploads, step: Step) -> tuple[Step, ...]:
+    said = [client.model.metadata.history if client.model.metadata else () for client in uploads.clients]
+    return extended(common_history(said), step)
 
 
 def _together(uploads: Uploads) -> ClientInfo:

@@ -9,7 +9,19 @@ from typing import Any
 
 from modelfuse.errors import OptionError
 from modelfuse.spec.axes import PermutationSpec
-from modelfuse.spec.layers import Conv2d, Dropout, Flatten, Layer, Linear, MaxPool2d, ReLU, Representation
+from modelfuse.spec.layers import (
+    BatchNorm2d,
+    Conv2d,
+    Dropout,
+    Flatten,
+    GlobalAveragePool,
+    Layer,
+    Linear,
+    MaxPool2d,
+    ReLU,
+    Representation,
+    Residual,
+)
 from modelfuse.spec.rows import Signal, permutation_spec, resize
 
 __all__ = ["ZOO", "Architecture", "parse_architecture"]
@@ -95,12 +107,44 @@ def _fedproto_cnn(width: int = 20, channels: int = 1, size: int = 28, outputs: i
     ]
 
 
+def _resnet18(stride: int = 2, pool: int = 2, channels: int = 3, size: int = 32, outputs: int = 10) -> Build:
+    """ResNet-18 (arXiv 1512.03385), tensors named as torchvision names them.
+
+    ``stride`` is that of the first convolution, ``pool`` that of the max-pooling behind it: FedProto's unlike clients
+    have 1 and 4, or 2 and 2. The embedding is layer4's feature map, 512×1×1 on 32×32 images (FedProto's code).
+    """
+    blocks = (
+        _basic_block(f"layer{stage}.{number}", 32 << stage, 2 if stage > 1 and number == 0 else 1)
+        for stage in (1, 2, 3, 4)
+        for number in (0, 1)
+    )
+    return (channels, size, size), [
+        *(Conv2d("conv1", 64, 7, stride, padding=3, bias=False), BatchNorm2d("bn1"), ReLU()),
+        MaxPool2d(3, pool, padding=1),
+        *blocks,
+        *(Representation(), GlobalAveragePool(), Linear("fc", outputs)),
+    ]
+
+
+def _basic_block(name: str, width: int, stride: int) -> Residual:
+    body = (
+        *(Conv2d(f"{name}.conv1", width, 3, stride, padding=1, bias=False), BatchNorm2d(f"{name}.bn1"), ReLU()),
+        *(Conv2d(f"{name}.conv2", width, 3, padding=1, bias=False), BatchNorm2d(f"{name}.bn2")),
+    )
+    shortcut = (
+        Conv2d(f"{name}.downsample.0", width, 1, stride, bias=False),
+        BatchNorm2d(f"{name}.downsample.1"),
+    )
+    return Residual(name, body, shortcut if stride > 1 else ())
+
+
 ZOO: Mapping[str, Callable[..., Build]] = {
     "mlp": _mlp,
     "lenet": _lenet,
     "fednet": _fednet,
     "vgg9": _vgg9,
     "fedproto-cnn": _fedproto_cnn,
+    "resnet18": _resnet18,
 }
 
 SHORT = {"in": "inputs", "out": "outputs"}
