@@ -17,6 +17,7 @@ from modelfuse.client.settings import TrainSettings
 from modelfuse.client.start import Start
 from modelfuse.client.workers import Workers
 from modelfuse.errors import FileError
+from modelfuse.files.metadata import extended
 from modelfuse.files.writer import check_output
 from modelfuse.types import Metadata, Step
 
@@ -97,7 +98,7 @@ def metadata_of(
         said["init_seed"] = init_seed
     step = Step("train-client", __version__, said, start.inputs)
     return Metadata(
-        "model", start.architecture, start.spec, client_info(dataset, client), history=(*start.history, step)
+        "model", start.architecture, start.spec, client_info(dataset, client), history=extended(start.history, step)
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar, get_args
 
 import numpy as np
@@ -12,9 +12,11 @@ import numpy as np
 from modelfuse.errors import FileError
 from modelfuse.types import ClientInfo, Kind, Metadata, Step
 
-__all__ = ["SCHEMA", "json_text", "metadata_from_json", "metadata_to_json"]
+__all__ = ["LONGEST_HISTORY", "SCHEMA", "extended", "json_text", "metadata_from_json", "metadata_to_json"]
 
 SCHEMA = 1
+LONGEST_HISTORY = 16
+"""Steps that a file carries: init and the latest rounds."""
 
 T = TypeVar("T")
 
@@ -29,6 +31,20 @@ def json_text(data: Any, indent: int | None = None) -> str:
     """
     separators = (",", ":") if indent is None else None
     return json.dumps(_plain(data), sort_keys=True, ensure_ascii=False, indent=indent, separators=separators)
+
+
+def extended(history: Sequence[Step], step: Step) -> tuple[Step, ...]:
+    """Return a history with one step more.
+
+    A federation of hundreds of rounds must not drown its weights in provenance: beyond ``LONGEST_HISTORY`` the first
+    step and the latest are kept. Nothing is lost, since every step names its inputs by their ``model_id``.
+
+    Args:
+        history: The steps so far, oldest first.
+        step: The new one.
+    """
+    longer = (*history, step)
+    return longer if len(longer) <= LONGEST_HISTORY else (longer[0], *longer[1 - LONGEST_HISTORY :])
 
 
 def _plain(data: Any) -> Any:

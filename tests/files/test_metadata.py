@@ -10,7 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from modelfuse.errors import FileError
-from modelfuse.files.metadata import SCHEMA, json_text, metadata_from_json, metadata_to_json
+from modelfuse.files.metadata import (
+    LONGEST_HISTORY,
+    SCHEMA,
+    extended,
+    json_text,
+    metadata_from_json,
+    metadata_to_json,
+)
 from modelfuse.types import ClientInfo, Metadata, Step
 
 FULL = Metadata(
@@ -81,3 +88,12 @@ def test_any_json_is_read_or_refused(value: Any, field: str) -> None:
     for data in (value, metadata_to_json(FULL) | {field: value}):
         with suppress(FileError):
             assert isinstance(metadata_from_json(data, "c3"), Metadata)
+
+
+def test_a_long_history_keeps_its_first_step_and_the_latest() -> None:
+    history: tuple[Step, ...] = ()
+    for number in range(LONGEST_HISTORY + 5):
+        history = extended(history, Step("merge", "1", {"round": number}))
+    rounds = [step.options["round"] for step in history]
+    assert rounds == [0, *range(6, LONGEST_HISTORY + 5)]
+    assert len(history) == LONGEST_HISTORY
