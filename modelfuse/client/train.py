@@ -127,13 +127,13 @@ class Trainer:
 
     def weights(self) -> dict[str, NDArray[Any]]:
         """Return the network's state as arrays."""
-        return {name: np.ascontiguousarray(array) for name, array in tensors_of(self.network).items()}
+        return tensors_of(self.network)
 
     def momenta(self) -> dict[str, NDArray[Any]]:
         """Return the optimiser's buffers as arrays, by the names of their parameters."""
         state = self._optimizer.state
         return {
-            name: np.ascontiguousarray(state[parameter][MOMENTUM].cpu().numpy())
+            name: np.array(state[parameter][MOMENTUM].cpu().numpy(), order="C")
             for name, parameter in self._parameters.items()
             if state[parameter].get(MOMENTUM) is not None
         }

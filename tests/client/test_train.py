@@ -138,6 +138,24 @@ def test_resuming_between_any_two_epochs_changes_no_bit(
         np.testing.assert_array_equal(cut.weights()[name], array)
 
 
+def test_running_statistics_and_their_counter_are_resumed_too() -> None:
+    def fresh() -> Trainer:
+        torch.manual_seed(0)
+        network = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3))
+        return Trainer(network, data(), TrainSettings(batch_size=4), 0, CPU)
+
+    whole, cut, following = fresh(), fresh(), fresh()
+    cut.run_epoch()
+    following.resume(1, cut.weights(), cut.momenta(), "state")
+    following.run_epoch()
+    for _ in range(2):
+        whole.run_epoch()
+    assert whole.weights()["1.num_batches_tracked"] == 6
+    for name, array in whole.weights().items():
+        np.testing.assert_array_equal(following.weights()[name], array)
+        assert following.weights()[name].shape == array.shape
+
+
 def test_the_global_random_state_is_left_alone() -> None:
     torch.manual_seed(5)
     expected = torch.rand(1)

@@ -81,7 +81,7 @@ def _decode(files: list[str]) -> NDArray[np.uint8]:
     if not files:
         return np.empty((0, 3, 1, 1), dtype=np.uint8)
     first = _pixels(files[0], None)
-    images = np.empty((len(files), *first.shape), dtype=np.uint8)  # (n, H, W, C)
+    images: NDArray[np.uint8] = np.empty((len(files), *first.shape), dtype=np.uint8)  # (n, H, W, C)
 
     def fill(start: int) -> None:
         for number, file in enumerate(files[start : start + CHUNK], start):
