@@ -81,7 +81,7 @@ def _decode(files: list[str]) -> NDArray[np.uint8]:
     if not files:
         return np.empty((0, 3, 1, 1), dtype=np.uint8)
     first = _pixels(files[0], None)
-    images: NDArray[np.uint8] = np.empty((len(files), *first.shape), dtype=np.uint8)  # (n, H, W, C)
+    images = np.empty((len(files), *first.shape), dtype=np.uint8)  # (n, H, W, C)
 
     def fill(start: int) -> None:
         for number, file in enumerate(files[start : start + CHUNK], start):
@@ -89,7 +89,8 @@ def _decode(files: list[str]) -> NDArray[np.uint8]:
 
     with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as threads:  # decoding releases the interpreter lock
         list(threads.map(fill, range(0, len(files), CHUNK)))
-    return images.transpose(0, 3, 1, 2)  # (n, H, W, C) -> (n, C, H, W), a view
+    channels_first: NDArray[np.uint8] = images.transpose(0, 3, 1, 2)  # (n, H, W, C) -> (n, C, H, W), a view
+    return channels_first
 
 
 def _pixels(file: str, shape: tuple[int, ...] | None) -> NDArray[np.uint8]:
