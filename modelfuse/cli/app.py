@@ -16,9 +16,12 @@ from modelfuse.errors import ModelfuseError
 __all__ = ["COMMANDS", "app", "run"]
 
 COMMANDS: dict[str, str] = {
+    "init": "modelfuse.cli.init:init",
     "partition": "modelfuse.cli.partition:partition",
     "train-client": "modelfuse.cli.train_client:train_client",
+    "fisher": "modelfuse.cli.fisher:fisher",
     "merge": "modelfuse.cli.merge:merge",
+    "eval": "modelfuse.cli.eval:evaluate",
     "inspect": "modelfuse.cli.inspect:inspect",
     "report": "modelfuse.cli.report:report",
     "plot": "modelfuse.cli.plot:plot",

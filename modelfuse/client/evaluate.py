@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from modelfuse.client.checks import require_outputs
 from modelfuse.client.data import Dataset
-from modelfuse.client.models import require_outputs
 from modelfuse.errors import ContentError
 from modelfuse.types import BoolArray, FloatArray, IndexArray
 

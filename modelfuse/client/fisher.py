@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from torch.func import functional_call, jacrev, vmap
 from torch.nn import functional
 
+from modelfuse.client.checks import require_outputs
 from modelfuse.client.data import Dataset
-from modelfuse.client.models import require_outputs
 from modelfuse.client.per_example import Rule, Squares, rule_for, unroll_lstm
 from modelfuse.errors import ContentError, OptionError
 from modelfuse.types import FloatArray

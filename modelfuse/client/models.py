@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from modelfuse.client.factory import PREFIX, load_factory
-from modelfuse.errors import ContentError, OptionError
+from modelfuse.errors import ContentError, FileError, OptionError
 from modelfuse.spec import layers as records
 from modelfuse.spec.architectures import Architecture, parse_architecture
 from modelfuse.spec.rows import GATES, Signal, advance
@@ -32,7 +32,6 @@ __all__ = [
     "initialize",
     "load_network",
     "load_tensors",
-    "require_outputs",
     "tensors_of",
 ]
 
@@ -245,24 +244,6 @@ def load_tensors(module: nn.Module, tensors: Tensors, where: str) -> None:
             target.copy_(source)
 
 
-def require_outputs(logits: Tensor, num_classes: int) -> None:
-    """Check that a network has an output for every class of the data.
-
-    Args:
-        logits: (…, C), what the network gave.
-        num_classes: Classes of the data.
-
-    Raises:
-        ContentError: It has fewer.
-    """
-    if logits.shape[-1] < num_classes:
-        raise ContentError(
-            "--data",
-            f"it has {num_classes} classes and the network {logits.shape[-1]} outputs",
-            "Use the data that the network was trained for.",
-        )
-
-
 def load_network(checkpoint: Checkpoint, architecture_text: str | None, device: torch.device) -> nn.Module:
     """Return the network that a checkpoint holds, in evaluation mode.
 
@@ -273,6 +254,7 @@ def load_network(checkpoint: Checkpoint, architecture_text: str | None, device: 
 
     Raises:
         OptionError: Nobody says which architecture it is, or only the file says that it needs a user's own code.
+        FileError: The file holds a part of a model only.
         ContentError: The tensors do not fit the architecture.
     """
     stated = checkpoint.metadata.architecture if checkpoint.metadata else None
@@ -288,6 +270,12 @@ def load_network(checkpoint: Checkpoint, architecture_text: str | None, device: 
     else:
         where = "--architecture" if architecture_text else checkpoint.label
         network = build(parse_architecture(text, where).resized(checkpoint.shapes()))
+    if checkpoint.metadata and checkpoint.metadata.details.get("partial"):
+        raise FileError(
+            checkpoint.label,
+            "it holds a part of a model",
+            "Merge with --rest FILE, or train with --overlay on a model.",
+        )
     load_tensors(network, checkpoint.read_all(), checkpoint.label)
     return network.to(device).eval()
 
@@ -317,4 +305,4 @@ def _to_numpy(tensor: Tensor) -> NDArray[Any]:
 
 def _to_torch(array: NDArray[Any]) -> Tensor:
     known = array.dtype.kind in "iub" or array.dtype in (np.float16, np.float32, np.float64)
-    return torch.from_numpy(np.ascontiguousarray(array if known else array.astype(np.float32)))
+    return torch.from_numpy(np.array(array if known else array.astype(np.float32), order="C"))  # 0-d stays 0-d

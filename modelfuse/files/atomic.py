@@ -13,7 +13,7 @@ from typing import Any
 
 from modelfuse.errors import FileError
 
-__all__ = ["StagedFile", "check_place", "resolved"]
+__all__ = ["StagedFile", "check_place", "make_folder", "resolved"]
 
 REASONS: dict[int, tuple[str, str]] = {
     errno.ENOSPC: ("the disk is full", "Free some space, or write to another disk."),
@@ -23,6 +23,7 @@ REASONS: dict[int, tuple[str, str]] = {
     errno.EPERM: ("its folder cannot be written to", "Choose a folder that you may write to."),
     errno.EROFS: ("its disk is read-only", "Choose a folder that you may write to."),
     errno.ENOENT: ("its folder does not exist", "Create the folder first."),
+    errno.EEXIST: ("it is a file where a folder is needed", "Choose another folder."),
     errno.ENOTDIR: ("its folder is a file", "Choose another folder."),
     errno.ENAMETOOLONG: ("its name is too long", "Choose a shorter name."),
 }
@@ -65,6 +66,19 @@ def check_place(path: Path) -> None:
             raise OSError(errno.ENOTDIR, "")
         if not os.access(target.parent, os.W_OK | os.X_OK):
             raise OSError(errno.EACCES, "")
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder for outputs, with its parents, unless it is there.
+
+    Args:
+        folder: The folder.
+
+    Raises:
+        FileError: It cannot be made, or is a file.
+    """
+    with explained(folder):
+        folder.mkdir(parents=True, exist_ok=True)
 
 
 class StagedFile:

@@ -1,0 +1,115 @@
+"""``modelfuse eval``: how well models do on data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from modelfuse.cli.options import (
+    ArchitectureOption,
+    DataOption,
+    DeviceOption,
+    DownloadOption,
+    JsonOption,
+    LabelOption,
+    NormalizeOption,
+    PartitionOption,
+    parse_labels,
+)
+
+__all__ = ["evaluate"]
+
+
+def evaluate(
+    context: typer.Context,
+    files: Annotated[list[Path], typer.Argument(metavar="FILES...", help="Models.")],
+    data: DataOption,
+    split: Annotated[
+        str, typer.Option("--split", help="test, train, or validation: what the partition holds out for the server.")
+    ] = "test",
+    partition: PartitionOption = None,
+    ensemble: Annotated[bool, typer.Option("--ensemble", help="Judge the mean of the models' probabilities too.")] = (
+        False
+    ),
+    ensemble_weights: Annotated[
+        str, typer.Option("--ensemble-weights", help="uniform, or examples: as many as each was trained on.")
+    ] = "uniform",
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write the figures as JSON too.")
+    ] = None,
+    as_json: JsonOption = False,
+    label: LabelOption = None,
+    architecture: ArchitectureOption = None,
+    batch_size: Annotated[int, typer.Option("--batch-size", min=1, help="Examples a pass; changes no result.")] = 500,
+    normalize: NormalizeOption = None,
+    device: DeviceOption = "auto",
+    download: DownloadOption = False,
+) -> None:
+    """Judge models on a data set: accuracy, loss, and, as JSON, accuracy per class.
+
+    With a partition each model is judged on every client's own examples of the split as well: the table shows their
+    mean over clients, and the accuracy on the model's own client's.
+
+    \b
+    Examples:
+      modelfuse eval clients/*.safetensors global.safetensors --data digits
+      modelfuse eval clients/*.safetensors --data digits --ensemble --label alpha=0.1 -o result.json
+    """
+    from modelfuse.client import evaluate_files as work
+    from modelfuse.client.device import pick_device
+    from modelfuse.client.settings import pick
+    from modelfuse.files.artifacts import open_kind
+    from modelfuse.files.writer import check_output, save_json
+
+    labels = parse_labels(label)
+    chosen = pick(split, work.EvalSplit, "--split")
+    weighting = pick(ensemble_weights, work.Weighting, "--ensemble-weights")
+    if output is not None:
+        check_output(output, [*files, *([partition] if partition else [])])
+    where = pick_device(device)
+    models = [open_kind(path, "model") for path in files]
+    weights = work.ensemble_weights(models, weighting) if ensemble else None
+    examination = work.open_examination(data, chosen, partition, download=download, normalize=normalize)
+    with context.obj.progress(len(examination.dataset), f"judge {len(models)} models") as bar:
+        document: dict[str, Any] = work.examine(
+            models,
+            examination,
+            where,
+            architecture=architecture,
+            batch_size=batch_size,
+            weights=weights,
+            labels=labels,
+            advance=bar.advance,
+        )
+    results = [*document["results"], *([document["ensemble"]] if ensemble else [])]
+    for result in results:
+        if result["non_finite"]:
+            context.obj.say(f"{result['model']}: NaN or infinity on {result['non_finite']} examples, counted as wrong")
+    if output is not None:
+        save_json(output, document)
+    if as_json:
+        context.obj.json(document)
+    else:
+        columns = ["model", "accuracy %", "loss", "count"]
+        context.obj.table("", columns + (["clients' mean %", "own %"] if examination.clients else []), _rows(results))
+
+
+def _rows(results: Sequence[Mapping[str, Any]]) -> list[list[str]]:
+    """Return one row a model: its figures over all examples, and over the clients' own where there are any."""
+    rows = []
+    for result in results:
+        loss = "–" if result["loss"] is None else f"{result['loss']:.4f}"
+        row = [result["model"], _percent(result["accuracy"]), loss, str(result["count"])]
+        if "per_client" in result:
+            theirs = {part["client"]: part["accuracy"] for part in result["per_client"]}
+            own = theirs.get(result.get("client"))
+            row += [_percent(sum(theirs.values()) / len(theirs)), "–" if own is None else _percent(own)]
+        rows.append(row)
+    return rows
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.2f}"
