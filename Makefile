@@ -36,11 +36,14 @@ bench: $(VENV)/.installed
 
 D       := demo-output
 CLIENTS := $(foreach k,0 1 2 3 4 5,$(D)/clients/client_$(k).safetensors)
-FISHERS := $(foreach k,0 1 2 3 4 5,$(D)/fishers/client_$(k).safetensors)
+FISHERS := $(foreach k,0 1 2 3 4 5,$(D)/fishers/fisher_$(k).safetensors)
 DATA    := --data digits --partition $(D)/split.safetensors
 
+MODELS  := $(D)/clients/*.safetensors
+BOTH    := $(MODELS) $(D)/fishers/*.safetensors
+
 demo: $(D)/results.json
-	$(RUN) report $< --rows model --value accuracy
+	@$(RUN) report $< --rows model --value accuracy
 
 $(D)/split.safetensors: $(VENV)/.installed
 	@mkdir -p $(D)
@@ -51,22 +54,23 @@ $(D)/init.safetensors: $(VENV)/.installed
 	$(RUN) init --architecture mlp:in=64,hidden=100-50,out=10 --seed 0 -o $@
 
 $(CLIENTS) &: $(D)/init.safetensors $(D)/split.safetensors
-	$(RUN) train-client $< $(DATA) --client all --local-epochs 20 --lr 0.02 --momentum 0.9 --schedule cosine -o $(D)/clients
+	$(RUN) train-client $< $(DATA) --client all --local-epochs 20 --schedule cosine -o $(D)/clients
 
 $(FISHERS) &: $(CLIENTS)
-	$(RUN) fisher $(CLIENTS) $(DATA) --client all -o $(D)/fishers
+	$(RUN) fisher $(MODELS) $(DATA) --client all -o $(D)/fishers
 
 $(D)/fedavg.safetensors: $(CLIENTS)
-	$(RUN) merge --method fedavg $^ -o $@
+	$(RUN) merge --method fedavg $(MODELS) -o $@
 
-$(D)/fisher.safetensors: $(CLIENTS) $(FISHERS)
-	$(RUN) merge --method fisher --rho 0.3 --lam 1e-4 $^ -o $@
+$(D)/fisher.safetensors: $(FISHERS)
+	$(RUN) merge --method fisher --rho 0.3 --lam 1e-4 $(BOTH) -o $@
 
-$(D)/fedfiot.safetensors: $(CLIENTS) $(FISHERS)
-	$(RUN) merge --method fedfiot --rho 0.3 --lam 1e-4 $^ -o $@
+$(D)/fedfiot.safetensors: $(FISHERS)
+	$(RUN) merge --method fedfiot --rho 0.3 --lam 1e-4 $(BOTH) -o $@
 
 $(D)/results.json: $(CLIENTS) $(D)/fedavg.safetensors $(D)/fisher.safetensors $(D)/fedfiot.safetensors
-	$(RUN) eval $^ --data digits --split test -o $@
+	@$(RUN) eval $(MODELS) $(D)/fedavg.safetensors $(D)/fisher.safetensors $(D)/fedfiot.safetensors \
+	    --data digits --split test -o $@ > /dev/null
 
 clean:
 	rm -rf $(D)
