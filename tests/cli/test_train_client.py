@@ -123,7 +123,7 @@ def test_a_network_of_the_users_own(split: Path, tmp_path: Path, monkeypatch: py
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([], "train-client: there is nothing to start from"),
+        (["--client", "0"], "train-client: there is nothing to start from"),
         (["INIT"], "--client: the partition has several clients. Pass --client all"),
         (
             ["INIT", "--client", "3"],
@@ -161,7 +161,7 @@ def test_an_output_is_never_an_input(split: Path, init: Path, capsys: pytest.Cap
 
 
 def test_a_killed_run_goes_on_and_ends_with_the_same_bytes(split: Path, init: Path, tmp_path: Path) -> None:
-    words = [str(init), "--client", "all", "-E", "20", "--batch-size", "4"]
+    words = [str(init), "--client", "all", "-E", "20", "--batch-size", "8"]
     command = [sys.executable, "-m", "modelfuse", "train-client", *words, "--data", "digits", "--partition", str(split)]
     folder = tmp_path / "cut"
     process = subprocess.Popen(

@@ -15,6 +15,7 @@ from modelfuse.errors import ContentError, FileError, OptionError
 from modelfuse.files.artifacts import model_id
 from modelfuse.files.writer import save
 from modelfuse.spec.architectures import parse_architecture
+from modelfuse.spec.axes import PermutationSpec
 from modelfuse.types import Metadata, Step
 
 ARCHITECTURE = "mlp:in=4,out=2,hidden=3"
@@ -76,7 +77,7 @@ def test_a_spec_file_is_carried_along(tmp_path: Path, monkeypatch: pytest.Monkey
     spec = {"axes": {"weight": [None, None], "bias": [None]}, "class_axis": {"weight": 0}}
     (tmp_path / "spec.json").write_text(json.dumps(spec))
     start = open_start(None, "python:own_network:make", 1, tmp_path / "spec.json")
-    assert start.spec == spec
+    assert start.spec == PermutationSpec.from_json(spec, "spec.json").to_json()
     assert set(tensors_of(start.network(0))) == {"weight", "bias"}
     assert open_start(None, "python:own_network:make", 1, None).spec is None
 
