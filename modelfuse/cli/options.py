@@ -12,11 +12,13 @@ __all__ = [
     "DataOption",
     "DeviceOption",
     "DownloadOption",
+    "EmbeddingOption",
     "JsonOption",
     "LabelOption",
     "NormalizeOption",
     "OutputOption",
     "PartitionOption",
+    "PoolingOption",
     "QuantizeOption",
     "SeedOption",
     "parse_labels",
@@ -41,6 +43,12 @@ DataOption = Annotated[
 ]
 DeviceOption = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or mps.")]
 DownloadOption = Annotated[bool, typer.Option("--download", help="Fetch the data set if it is not there.")]
+EmbeddingOption = Annotated[
+    str | None,
+    typer.Option(
+        "--embedding", metavar="MODULE", help="The module whose output is the embedding; default: as the zoo marks it."
+    ),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON instead of a table.")]
 LabelOption = Annotated[
     list[str] | None,
@@ -59,6 +67,9 @@ OutputOption = Annotated[
 ]
 PartitionOption = Annotated[
     Path | None, typer.Option("--partition", metavar="FILE", help="The split of the data over the clients.")
+]
+PoolingOption = Annotated[
+    str, typer.Option("--pooling", help="What becomes of an embedding that is a feature map: flatten, or mean.")
 ]
 QuantizeOption = Annotated[
     int | None,

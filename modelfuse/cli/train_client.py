@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,13 +14,18 @@ from modelfuse.cli.options import (
     DataOption,
     DeviceOption,
     DownloadOption,
+    EmbeddingOption,
     NormalizeOption,
     OutputOption,
     PartitionOption,
+    PoolingOption,
     QuantizeOption,
 )
 from modelfuse.client.settings import Augmentation, Precision, Schedule, TrainSettings, pick
 from modelfuse.errors import OptionError
+
+if TYPE_CHECKING:
+    from modelfuse.client.prototype_learning import PrototypeLearning
 
 __all__ = ["train_client"]
 
@@ -30,7 +36,12 @@ def train_client(
     context: typer.Context,
     data: DataOption,
     output: OutputOption,
-    init: Annotated[Path | None, typer.Argument(metavar="INIT", help="The broadcast model to start from.")] = None,
+    init: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="INIT", help="The broadcast model to start from, or a folder with each client's own client_K."
+        ),
+    ] = None,
     partition: PartitionOption = None,
     client: Annotated[
         str | None,
@@ -42,6 +53,34 @@ def train_client(
     ] = None,
     init_seed: Annotated[
         int | None, typer.Option("--init-seed", min=0, help="Start each client from weights of its own instead.")
+    ] = None,
+    overlay: Annotated[
+        Path | None,
+        typer.Option("--overlay", metavar="FILE", help="A (partial) broadcast whose tensors replace those of INIT."),
+    ] = None,
+    train_only: Annotated[
+        list[str] | None,
+        typer.Option("--train-only", metavar="PATTERN", help="Train only the parameters called so; repeatable."),
+    ] = None,
+    prototypes: Annotated[
+        Path | None, typer.Option("--prototypes", metavar="FILE", help="Global prototypes to pull embeddings to.")
+    ] = None,
+    proto_weight: Annotated[float, typer.Option("--proto-weight", help="λ of FedProto.")] = 1.0,
+    proto_distance: Annotated[
+        str, typer.Option("--proto-distance", help="mse (the published λ belong to it), l2 or l1.")
+    ] = "mse",
+    proto_denominator: Annotated[
+        str, typer.Option("--proto-denominator", help="Mean over all examples, or over those covered by a prototype.")
+    ] = "all",
+    embedding: EmbeddingOption = None,
+    pooling: PoolingOption = "flatten",
+    prototypes_out: Annotated[
+        Path | None,
+        typer.Option(
+            "--prototypes-out",
+            metavar="FILE",
+            help="Write the prototypes of the last training pass too (FedProto's code); a folder for several clients.",
+        ),
     ] = None,
     epochs: Annotated[int, typer.Option("--local-epochs", "-E", help="Passes over the client's examples.")] = (
         DEFAULTS.epochs
@@ -98,6 +137,15 @@ def train_client(
       modelfuse train-client init.safetensors --data cifar10:ROOT --partition split.safetensors --client all
         -E 25 --lr 0.02 --momentum 0.9 --weight-decay 2e-3 --batch-size 64 --schedule cosine
         --augment crop-flip -o clients/
+
+    \b
+    FedProto, round 2, each client from its own model of round 1:
+      modelfuse train-client round1/ --prototypes prototypes1.safetensors --data mnist:ROOT
+        --partition split.safetensors --client all -E 1 --lr 0.01 --momentum 0.5 --batch-size 8 -o round2/
+
+    \b
+    FedPer, each client's own head under the shared body:
+      modelfuse train-client round1/ --overlay body1.safetensors ... -o round2/
     """
     settings = TrainSettings(
         epochs=epochs,
@@ -113,33 +161,61 @@ def train_client(
     )
     early = parse_epochs(save_at)
     from modelfuse.client.cohort import Cohort, client_path, metadata_of
+    from modelfuse.client.data import Dataset
     from modelfuse.client.device import pick_device
     from modelfuse.client.local import LocalRun
+    from modelfuse.client.prototype_learning import TrainingPassFile, prototypes_path
+    from modelfuse.client.proximity import TrainingPass
     from modelfuse.client.shares import client_datasets
-    from modelfuse.client.start import open_start
+    from modelfuse.client.start import inputs_of, open_starts, require_start
     from modelfuse.client.workers import available_cores
+    from modelfuse.files.patterns import Patterns
+    from modelfuse.types import Metadata
 
+    require_start(init, architecture, init_seed)
     where = pick_device(device)
-    start = open_start(init, architecture, init_seed, spec)
+    learning = _learning(prototypes, proto_weight, proto_distance, proto_denominator, embedding, pooling)
     datasets = client_datasets(data, partition, client, download=download, normalize=normalize)
+    starts = open_starts(datasets, init, architecture, init_seed, spec, overlay)
+    only = Patterns(tuple(train_only or ()), options=("--train-only", "--train-only"))
     together = len(datasets) > 1 or client == "all" or output.is_dir()
-    runs = tuple(
-        LocalRun(
+    more = learning.said() | ({"train_only": train_only} if train_only else {})
+
+    def companion(number: int, dataset: Dataset, metadata: Metadata) -> TrainingPassFile | None:
+        if prototypes_out is None:
+            return None
+        met = TrainingPass(len(dataset.classes), len(dataset))
+        return TrainingPassFile(met, prototypes_path(prototypes_out, number, together), metadata)
+
+    def plan(number: int, dataset: Dataset) -> LocalRun:
+        start = starts[number]
+        if only:
+            only.check(dict(start.network(number).named_parameters()), f"client {number}'s network")
+        if learning.uncovered(dataset):
+            context.obj.say(f"client {number}: none of its classes has a prototype, so it trains without")
+        start = replace(start, inputs=(*start.inputs, *learning.inputs()))
+        metadata = metadata_of(start, settings, dataset, number, init_seed, more)
+        also = companion(number, dataset, metadata)
+        return LocalRun(
             client=number,
             network=partial(start.network, number),
             dataset=dataset,
             settings=settings,
             device=where,
-            metadata=metadata_of(start, settings, dataset, number, init_seed),
+            metadata=metadata,
             output=client_path(output, number, together),
             save_at=early,
             bits=quantize,
             resume_every=resume_every,
+            objective=learning.objective(dataset, f"client {number}'s model", also.training_pass if also else None),
+            trainable=only.holds,
+            companion=also,
         )
-        for number, dataset in sorted(datasets.items(), key=lambda item: -len(item[1]))
-    )
+
+    runs = tuple(plan(*pair) for pair in sorted(datasets.items(), key=lambda item: -len(item[1])))
     cohort = Cohort(runs, together, threads)
-    cohort.claim_places(tuple(path for path in (init, partition, spec) if path is not None))
+    read = (*inputs_of(init, datasets), partition, spec, overlay, prototypes)
+    cohort.claim_places(tuple(path for path in read if path is not None))
     at_once = jobs or max(1, available_cores() // threads)
     with (
         cohort.workers(at_once if where.type == "cpu" else 1) as workers,
@@ -149,6 +225,23 @@ def train_client(
     cohort.forget_states()
     for run, summary in sorted(zip(runs, summaries, strict=True), key=lambda pair: pair[0].client):
         context.obj.say(f"{run.output}: client {run.client}, {summary.text()}")
+
+
+def _learning(
+    prototypes: Path | None, weight: float, distance: str, denominator: str, module: str | None, pooling: str
+) -> PrototypeLearning:
+    from modelfuse.client.embedding import Embedding, Pooling
+    from modelfuse.client.prototype_learning import PrototypeLearning
+    from modelfuse.client.proximity import Denominator, Distance
+    from modelfuse.files.artifacts import open_kind
+
+    return PrototypeLearning(
+        None if prototypes is None else open_kind(prototypes, "prototypes"),
+        weight,
+        pick(distance, Distance, "--proto-distance"),
+        pick(denominator, Denominator, "--proto-denominator"),
+        Embedding(module, pick(pooling, Pooling, "--pooling")),
+    )
 
 
 def parse_epochs(text: str | None) -> tuple[int, ...]:

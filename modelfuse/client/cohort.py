@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -16,7 +17,7 @@ from modelfuse.client.resume import resume_path
 from modelfuse.client.settings import TrainSettings
 from modelfuse.client.start import Start
 from modelfuse.client.workers import Workers
-from modelfuse.errors import FileError
+from modelfuse.files.atomic import make_folder
 from modelfuse.files.metadata import extended
 from modelfuse.files.writer import check_output
 from modelfuse.types import Metadata, Step
@@ -52,9 +53,11 @@ class Cohort:
             FileError: An output cannot be written, or is an input.
         """
         for run in self.runs:
-            for path in (run.output, *(epoch_path(run.output, epoch, self.together) for epoch in run.save_at)):
+            companions = () if run.companion is None else (run.companion.path,)
+            epochs = (epoch_path(run.output, epoch, self.together) for epoch in run.save_at)
+            for path in (run.output, *epochs, *companions):
                 if self.together:
-                    _make_folder(path.parent)
+                    make_folder(path.parent)
                 check_output(path, inputs)
 
     def workers(self, jobs: int) -> Workers[RunSummary]:
@@ -82,7 +85,12 @@ def client_path(output: Path, client: int, together: bool) -> Path:
 
 
 def metadata_of(
-    start: Start, settings: TrainSettings, dataset: Dataset, client: int, init_seed: int | None
+    start: Start,
+    settings: TrainSettings,
+    dataset: Dataset,
+    client: int,
+    init_seed: int | None,
+    more: Mapping[str, Any] | None = None,
 ) -> Metadata:
     """Return what a client's file says of itself.
 
@@ -92,20 +100,12 @@ def metadata_of(
         dataset: The client's examples.
         client: Its number.
         init_seed: What the client's own first weights were drawn from, or None if it started from a broadcast model.
+        more: Further options that decide the result.
     """
-    said = {**asdict(settings), "data": dataset.name, "client": client}
+    said = {**asdict(settings), "data": dataset.name, "client": client, **(more or {})}
     if init_seed is not None:
         said["init_seed"] = init_seed
     step = Step("train-client", __version__, said, start.inputs)
     return Metadata(
         "model", start.architecture, start.spec, client_info(dataset, client), history=extended(start.history, step)
     )
-
-
-def _make_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise FileError(
-            str(folder), f"the folder cannot be made ({error.strerror})", "Choose another place."
-        ) from error

@@ -15,6 +15,7 @@ from torch import nn
 
 from modelfuse.client.data import Dataset
 from modelfuse.client.models import tensors_of
+from modelfuse.client.prototype_learning import TrainingPassFile
 from modelfuse.client.resume import Snapshot, read_snapshot, resume_path, write_snapshot
 from modelfuse.client.settings import TrainSettings
 from modelfuse.client.train import Objective, Trainer, cross_entropy, train_every
@@ -45,6 +46,7 @@ class LocalRun:
         resume_every: Seconds of training between two states that an interrupted run can resume from.
         objective: The loss of a batch.
         trainable: Says of each parameter's name whether it trains.
+        companion: A file that is written with the trained model, or None.
     """
 
     client: int
@@ -59,6 +61,7 @@ class LocalRun:
     resume_every: float = 5.0
     objective: Objective = cross_entropy
     trainable: Callable[[str], bool] = train_every
+    companion: TrainingPassFile | None = None
 
     def __post_init__(self) -> None:
         """Check before any work what would only show at its end.
@@ -139,7 +142,8 @@ def run_client(run: LocalRun, together: bool, advance: Callable[[float], None]) 
     _check_fit(network, run)
     files = [(epoch, epoch_path(run.output, epoch, together)) for epoch in run.save_at]
     files.append((run.settings.epochs, run.output))
-    loss = _resume(trainer, state, identity, files)
+    companions = [] if run.companion is None else [(run.settings.epochs, run.companion.path)]
+    loss = _resume(trainer, state, identity, [*files, *companions])
     resumed = trainer.epoch
     advance(resumed * len(run.dataset))
     started = saved = time.monotonic()
@@ -147,7 +151,9 @@ def run_client(run: LocalRun, together: bool, advance: Callable[[float], None]) 
         loss = trainer.run_epoch()
         advance(len(run.dataset))
         for path in (path for epoch, path in files if epoch == trainer.epoch):
-            _write(trainer, run, path)
+            identifier = _write(trainer, run, path)
+            if run.companion is not None and path == run.output:
+                run.companion.write(identifier)
         last = trainer.epoch == run.settings.epochs
         if together if last else time.monotonic() - saved >= run.resume_every:
             write_snapshot(state, Snapshot(trainer.epoch, trainer.weights(), trainer.momenta(), loss), identity)
@@ -158,11 +164,11 @@ def run_client(run: LocalRun, together: bool, advance: Callable[[float], None]) 
     return RunSummary(loss, resumed, seconds, (run.settings.epochs - resumed) * len(run.dataset))
 
 
-def _write(trainer: Trainer, run: LocalRun, path: Path) -> None:
+def _write(trainer: Trainer, run: LocalRun, path: Path) -> str:
     *before, step = run.metadata.history
     if trainer.epoch < run.settings.epochs:
         step = replace(step, options={**step.options, "saved_epoch": trainer.epoch})
-    save(path, trainer.weights(), replace(run.metadata, history=(*before, step)), bits=run.bits)
+    return save(path, trainer.weights(), replace(run.metadata, history=(*before, step)), bits=run.bits)
 
 
 def _resume(trainer: Trainer, state: Path, identity: str, files: Sequence[tuple[int, Path]]) -> float:
@@ -186,6 +192,7 @@ def _identity(run: LocalRun, network: nn.Module) -> str:
         "trained": [name for name, _ in network.named_parameters() if run.trainable(name)],
         "normalisation": asdict(run.dataset.normalisation),
         "device": run.device.type,
+        "step": asdict(run.metadata.history[-1]),
     }
     digest.update(json_text(said).encode())
     return digest.hexdigest()

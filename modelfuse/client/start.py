@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +13,25 @@ import torch
 from torch import nn
 
 from modelfuse.client.factory import PREFIX
-from modelfuse.client.models import create, load_network
+from modelfuse.client.models import create, load_network, load_tensors, tensors_of
 from modelfuse.client.seeds import derived_seed
-from modelfuse.errors import FileError, OptionError
+from modelfuse.errors import ContentError, FileError, OptionError
 from modelfuse.files.artifacts import open_kind
+from modelfuse.files.checkpoint import Checkpoint
 from modelfuse.spec.architectures import parse_architecture
 from modelfuse.spec.axes import PermutationSpec
 from modelfuse.types import Step
 
-__all__ = ["Start", "open_start", "read_spec"]
+__all__ = [
+    "Start",
+    "holds_own_models",
+    "inputs_of",
+    "open_start",
+    "open_starts",
+    "own_model",
+    "read_spec",
+    "require_start",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +68,7 @@ def open_start(init: Path | None, architecture: str | None, init_seed: int | Non
         FileError: A file cannot be read.
         ContentError: The model does not fit its architecture.
     """
-    if init is None and (architecture is None or init_seed is None):
-        raise OptionError(
-            "train-client",
-            "there is nothing to start from",
-            "Give a broadcast model, or --architecture and --init-seed for weights of each client's own.",
-        )
+    require_start(init, architecture, init_seed)
     if init is None:
         own = str(architecture)
         return Start(_fresh(own, init_seed or 0), _canonical(own), _spec_of(own, spec, None))
@@ -77,6 +82,87 @@ def open_start(init: Path | None, architecture: str | None, init_seed: int | Non
     if init_seed is not None:
         return Start(_fresh(text, init_seed), text, plain, history)
     return Start(lambda _: copy.deepcopy(network), text, plain, history, (checkpoint.model_id(),))
+
+
+def require_start(init: Path | None, architecture: str | None, init_seed: int | None) -> None:
+    """Check that there is something to start from; arguments as :func:`open_start`.
+
+    Raises:
+        OptionError: There is not.
+    """
+    if init is None and (architecture is None or init_seed is None):
+        raise OptionError(
+            "train-client",
+            "there is nothing to start from",
+            "Give a broadcast model, or --architecture and --init-seed for weights of each client's own.",
+        )
+
+
+def open_starts(
+    clients: Iterable[int],
+    init: Path | None,
+    architecture: str | None,
+    init_seed: int | None,
+    spec: Path | None,
+    overlay: Path | None = None,
+) -> dict[int, Start]:
+    """Return the start of each client: one that all share, or, from a folder of their own models, one each.
+
+    Args:
+        clients: Their numbers.
+        init: A broadcast model, or a folder with ``client_{k}.safetensors`` for each client.
+        architecture: As :func:`open_start`.
+        init_seed: As :func:`open_start`.
+        spec: As :func:`open_start`.
+        overlay: A model, or what ``merge --only`` or ``--except`` wrote: its tensors replace the client's own.
+
+    Raises:
+        OptionError: As :func:`open_start`.
+        FileError: A file is missing or cannot be read.
+        ContentError: A model does not fit its architecture, or the overlay does not fit the client's model.
+    """
+    if init is not None and holds_own_models(init):
+        starts = {client: open_start(own_model(init, client), architecture, init_seed, spec) for client in clients}
+    else:
+        starts = dict.fromkeys(clients, open_start(init, architecture, init_seed, spec))
+    if overlay is None:
+        return starts
+    broadcast = open_kind(overlay, "model")
+    return {client: _overlaid(start, broadcast) for client, start in starts.items()}
+
+
+def inputs_of(init: Path | None, clients: Iterable[int]) -> tuple[Path, ...]:
+    """Return the files that :func:`open_starts` reads for these clients, of ``init``."""
+    if init is None:
+        return ()
+    return tuple(own_model(init, client) for client in clients) if holds_own_models(init) else (init,)
+
+
+def holds_own_models(path: Path) -> bool:
+    """Return whether a path is a folder with a model for each client."""
+    return path.is_dir() and any(path.glob("client_*.safetensors"))
+
+
+def own_model(folder: Path, client: int) -> Path:
+    """Return where a client's own model is in a folder of them."""
+    return folder / f"client_{client}.safetensors"
+
+
+def _overlaid(start: Start, broadcast: Checkpoint) -> Start:
+    """Return a start whose network takes from a broadcast all that it holds, and keeps the rest."""
+
+    def network(client: int) -> nn.Module:
+        own, shared = start.network(client), broadcast.read_all()
+        state = tensors_of(own)
+        for name in shared:
+            if name not in state:
+                raise ContentError(
+                    broadcast.label, f"client {client}'s model has no tensor {name}", "Lay it over models like those."
+                )
+        load_tensors(own, {**state, **shared}, broadcast.label)
+        return own
+
+    return replace(start, network=network, inputs=(*start.inputs, broadcast.model_id()))
 
 
 def read_spec(path: Path) -> PermutationSpec:
