@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 __all__ = ["merge"]
 
+LARGEST = "largest"
+
 
 def merge(
     context: typer.Context,
@@ -70,9 +72,11 @@ def merge(
         int | None, typer.Option("--refine-seed", help="Seed of the order in which --refine visits. fedfiot.")
     ] = None,
     reference: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
-            "--reference", metavar="FILE", help="largest (the client with most examples), or a model. fedfiot."
+            "--reference",
+            metavar="FILE",
+            help="largest (the client with most examples), or a model; several make a grid. fedfiot.",
         ),
     ] = None,
     fisher_floor: Annotated[
@@ -164,7 +168,7 @@ def merge(
         *files,
         *(fisher or []),
         *([rest] if rest else []),
-        *([Path(reference)] if reference not in (None, "largest") else []),
+        *(Path(each) for each in reference or [] if each != LARGEST),
     ]
     for out in filter(None, (output, report, orders)):
         check_output(out, inputs)
@@ -179,7 +183,7 @@ def merge(
         method=method,
         options={name: value for name, value in options.items() if value not in (None, [])},
         given=replace(
-            _opened(files, fisher or [], num_examples, spec, architecture, reference),
+            _opened(files, fisher or [], num_examples, spec, architecture, reference or [LARGEST]),
             part=Patterns(tuple(only or ()), tuple(excepted or ())),
         ),
         validation=validation,
@@ -195,7 +199,7 @@ def _opened(
     num_examples: str | None,
     spec: Path | None,
     architecture: str | None,
-    reference: str | None,
+    references: list[str],
 ) -> Given:
     from modelfuse.files.artifacts import open_kind
     from modelfuse.files.checkpoint import open_checkpoint
@@ -208,7 +212,7 @@ def _opened(
         num_examples=None if num_examples is None else _counts(num_examples),
         spec=None if spec is None else read_spec(spec),
         architecture=architecture,
-        reference=None if reference in (None, "largest") else open_kind(Path(reference), "model"),
+        references=[None if each == LARGEST else open_kind(Path(each), "model") for each in references],
     )
 
 

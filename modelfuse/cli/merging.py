@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -50,9 +50,10 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One point of the grid: its settings, its merge and how well it validates."""
+    """One point of the grid: its settings, what it starts from, its merge and how well it validates."""
 
     settings: Mapping[str, Any]
+    uploads: Uploads
     merged: Merged
     accuracy: float | None
 
@@ -69,18 +70,21 @@ def run(job: Job, output: Path, report: Path | None, orders: Path | None, screen
         as_json: Write the report to stdout as well.
     """
     method = load(job.method)
-    candidates = [from_options(method, job.method, point) for point in _grid(job.options)]
-    if len(candidates) > 1 and job.validation is None:
+    points = [from_options(method, job.method, point) for point in _grid(job.options)]
+    count = len(points) * len(job.given.references)
+    if count > 1 and job.validation is None:
         raise OptionError(
-            "--rho/--lam",
-            f"{len(candidates)} candidates and nothing to choose by",
+            "--rho/--lam/--reference",
+            f"{count} candidates and nothing to choose by",
             "Pass --validate DATA --partition P, or one value of each.",
         )
+    if any(job.given.references) and not method.takes_reference:
+        raise OptionError("--reference", f"method {job.method} does not know it", "Leave it out.")
     uploads = _gathered(job, method)
     if orders is not None and not method.needs_spec:
         raise OptionError("--orders", f"method {job.method} aligns nothing", "Leave it out.")
-    best, tried = _choose(candidates, uploads, job.validation, screen)
-    step = Step("merge", __version__, _decisive(job, best, uploads), _inputs(uploads))
+    best, tried = _choose(points, [replace(uploads, reference=each) for each in job.given.references], job, screen)
+    step = Step("merge", __version__, _decisive(job, best), _inputs(uploads))
     partial = bool(job.given.part) and job.rest is None
     whole = best.merged if job.rest is None else completed(best.merged, job.rest)
     model_id = write_merged(output, whole, uploads, step, partial)
@@ -119,21 +123,29 @@ def _grid(options: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _choose(
-    methods: Sequence[Method], uploads: Uploads, validation: Validation | None, screen: Screen
+    methods: Sequence[Method], starts: Sequence[Uploads], job: Job, screen: Screen
 ) -> tuple[Candidate, list[dict[str, Any]]]:
-    """Return the best candidate (the first among equals) and a line on each."""
-    if validation is None:
-        only = Candidate(_settings(methods[0]), methods[0].merge(uploads), None)
-        return only, []
+    """Return the best candidate (the first among equals) and a line on each.
+
+    Args:
+        methods: The method with each combination of its options.
+        starts: The uploads with each reference.
+        job: How to choose.
+        screen: Where to show progress.
+    """
+    if job.validation is None:
+        return Candidate(_settings(methods[0], starts[0]), starts[0], methods[0].merge(starts[0]), None), []
     from modelfuse.cli.validation import Judge
 
-    judge = Judge.prepare(validation)
+    judge = Judge.prepare(job.validation)
+    points = list(itertools.product(starts, methods))
     best: Candidate | None = None
     tried: list[dict[str, Any]] = []
-    with screen.progress(len(methods), f"merge and validate {len(methods)} candidates") as progress:
-        for method in methods:
+    with screen.progress(len(points), f"merge and validate {len(points)} candidates") as progress:
+        for uploads, method in points:
             merged = method.merge(uploads)
-            candidate = Candidate(_settings(method), merged, judge.accuracy(merged, uploads.architecture))
+            accuracy = judge.accuracy(merged, uploads.architecture)
+            candidate = Candidate(_settings(method, uploads), uploads, merged, accuracy)
             line = {"settings": dict(candidate.settings), "validation_accuracy": candidate.accuracy}
             tried.append(line | {key: merged.report[key] for key in ("objective",) if key in merged.report})
             if best is None or (candidate.accuracy or 0.0) > (best.accuracy or 0.0):
@@ -144,18 +156,22 @@ def _choose(
     return best, tried
 
 
-def _settings(method: Method) -> dict[str, Any]:
-    return asdict(method)  # type: ignore[call-overload, no-any-return]
+def _settings(method: Method, uploads: Uploads) -> dict[str, Any]:
+    options: dict[str, Any] = asdict(method)  # type: ignore[call-overload]
+    if not method.takes_reference:
+        return options
+    return options | {"reference": "largest" if uploads.reference is None else uploads.reference.label}
 
 
-def _decisive(job: Job, best: Candidate, uploads: Uploads) -> dict[str, Any]:
+def _decisive(job: Job, best: Candidate) -> dict[str, Any]:
     """Return the options that decide the result, for the output's history."""
     chosen = {"method": job.method, **best.settings}
     if job.given.part:
         chosen |= {"only": list(job.given.part.only), "except": list(job.given.part.excepted)}
     if job.rest is not None:
         chosen["rest"] = job.rest.model_id()
-    return chosen if uploads.reference is None else chosen | {"reference": uploads.reference.model_id()}
+    reference = best.uploads.reference
+    return chosen if reference is None else chosen | {"reference": reference.model_id()}
 
 
 def _inputs(uploads: Uploads) -> tuple[str, ...]:

@@ -55,6 +55,8 @@ class Method(Protocol):
     """Whether every client must come with its Fisher."""
     needs_spec: ClassVar[bool]
     """Whether the permutation spec must be known."""
+    takes_reference: ClassVar[bool]
+    """Whether clients are aligned to a reference that the user may name."""
 
     def merge(self, uploads: Uploads) -> Merged:
         """Return the merge of the clients' uploads."""

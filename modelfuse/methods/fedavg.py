@@ -26,6 +26,7 @@ class FedAvg:
     takes: ClassVar[Kind] = "model"
     needs_fisher: ClassVar[bool] = False
     needs_spec: ClassVar[bool] = False
+    takes_reference: ClassVar[bool] = False
 
     weighting: str = "examples"
 

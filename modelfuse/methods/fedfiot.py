@@ -47,6 +47,7 @@ class FedFiOT:
     takes: ClassVar[Kind] = "model"
     needs_fisher: ClassVar[bool] = True
     needs_spec: ClassVar[bool] = True
+    takes_reference: ClassVar[bool] = True
 
     rho: float = 0.3
     lam: float = 1e-4

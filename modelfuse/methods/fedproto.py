@@ -31,6 +31,7 @@ class FedProto:
     takes: ClassVar[Kind] = "prototypes"
     needs_fisher: ClassVar[bool] = False
     needs_spec: ClassVar[bool] = False
+    takes_reference: ClassVar[bool] = False
 
     weighting: str = "uniform"
 

@@ -31,6 +31,7 @@ class FisherMerge:
     takes: ClassVar[Kind] = "model"
     needs_fisher: ClassVar[bool] = True
     needs_spec: ClassVar[bool] = False
+    takes_reference: ClassVar[bool] = False
 
     rho: float = 1.0
     lam: float = 0.0

@@ -30,7 +30,7 @@ class Given:
         num_examples: n_k of each model in the order given, or None where the files say it.
         spec: A permutation spec that replaces the files', or None.
         architecture: An architecture string that replaces the files', or None.
-        reference: The reference model, or None.
+        references: The reference models to choose from; None stands for the client with the most examples.
         part: Which tensors are merged; the clients' others may differ in name and shape.
     """
 
@@ -39,7 +39,7 @@ class Given:
     num_examples: Sequence[int] | None = None
     spec: PermutationSpec | None = None
     architecture: str | None = None
-    reference: Checkpoint | None = None
+    references: Sequence[Checkpoint | None] = (None,)
     part: Patterns = field(default_factory=Patterns)
 
 
@@ -72,9 +72,10 @@ def gather(given: Given, needs_fisher: bool, equal_widths: bool = True) -> Uploa
     clients = [clients[index] for index in _canonical_order(clients)]
     _check_tensors(clients, spec and spec.part(models[0].layout) if given.part else spec, equal_widths)
     _check_classes(clients)
-    if given.reference is not None and equal_widths:
-        _check_shapes(clients[0].model, given.reference)
-    return Uploads(tuple(clients), spec, architecture, given.reference)
+    for reference in filter(None, given.references):
+        if equal_widths:
+            _check_shapes(clients[0].model, reference)
+    return Uploads(tuple(clients), spec, architecture, given.references[0])
 
 
 def gather_prototypes(given: Given) -> Uploads:

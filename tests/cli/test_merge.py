@@ -139,3 +139,45 @@ def test_a_partition_without_hold_out_cannot_choose(tmp_path: Path, capsys: pyte
     files = [*map(str, models), *map(str, fishers), "-o", str(tmp_path / "out.safetensors")]
     assert run(["merge", "-m", "fisher", *files, *told]) == 2
     assert "it holds out no examples. Make it with --server-holdout" in capsys.readouterr().err
+
+
+def test_references_are_part_of_the_grid(tmp_path: Path) -> None:
+    models, fishers = write_federation(tmp_path)
+    rng = np.random.default_rng(1)
+    inputs, labels = rng.normal(size=(40, 3)).astype(np.float32), rng.integers(0, 2, size=40)
+    np.savez(tmp_path / "data.npz", x_train=inputs, y_train=labels, x_test=inputs, y_test=labels)
+    save(
+        tmp_path / "split.safetensors",
+        {"client_0": np.arange(9), "validation": np.arange(9, 40)},
+        Metadata("partition"),
+    )
+    chosen = ["--validate", f"npz:{tmp_path / 'data.npz'}", "--partition", str(tmp_path / "split.safetensors")]
+    told = ["--reference", "largest", "--reference", str(models[0]), "--lam", "1e-3", "--lam", "1e-4", "--no-safeguard"]
+    report = tmp_path / "report.json"
+    output = ["-o", str(tmp_path / "out.safetensors"), "--report", str(report)]
+    assert run(["-q", "merge", "-m", "fedfiot", *map(str, [*models, *fishers]), *told, *chosen, *output]) == 0
+    said = json.loads(report.read_text())
+    tried = [(line["settings"]["reference"], line["settings"]["lam"]) for line in said["candidates"]]
+    assert tried == [("largest", 1e-3), ("largest", 1e-4), (str(models[0]), 1e-3), (str(models[0]), 1e-4)]
+    accuracies = [line["validation_accuracy"] for line in said["candidates"]]
+    assert said["settings"] == said["candidates"][accuracies.index(max(accuracies))]["settings"]
+    alone = ["--reference", said["settings"]["reference"], "--lam", str(said["settings"]["lam"]), "--no-safeguard"]
+    again = ["-o", str(tmp_path / "again.safetensors")]
+    assert run(["-q", "merge", "-m", "fedfiot", *map(str, [*models, *fishers]), *alone, *again]) == 0
+    one, other = load_file(tmp_path / "out.safetensors"), load_file(tmp_path / "again.safetensors")
+    for name in one:
+        np.testing.assert_array_equal(one[name], other[name])
+
+
+def test_two_references_need_something_to_choose_by(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    models, fishers = write_federation(tmp_path)
+    told = ["--reference", "largest", "--reference", str(models[0]), "-o", str(tmp_path / "out.safetensors")]
+    assert run(["merge", "-m", "fedfiot", *map(str, [*models, *fishers]), *told]) == 2
+    assert "2 candidates and nothing to choose by. Pass --validate" in capsys.readouterr().err
+
+
+def test_a_reference_that_the_method_ignores_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    models, _ = write_federation(tmp_path)
+    told = ["--reference", str(models[0]), "-o", str(tmp_path / "out.safetensors")]
+    assert run(["merge", "-m", "fedavg", *map(str, models), *told]) == 2
+    assert "--reference: method fedavg does not know it" in capsys.readouterr().err
