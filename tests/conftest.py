@@ -5,6 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# How long an example takes says more of the machine's other work than of the code.
+settings.register_profile("modelfuse", deadline=None)
+settings.load_profile("modelfuse")
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 

@@ -14,7 +14,7 @@ from modelfuse.types import FloatArray, IndexArray
 __all__ = ["ClientUnits", "GlobalLayer", "GlobalPrior"]
 
 # Values become float64 a slab at a time: no step holds a copy of a client or of the layer.
-_ROWS = 64
+_ROWS = 16
 _COLUMNS = 512
 
 
@@ -106,7 +106,7 @@ class GlobalLayer:
         self._widen(int(units.max(initial=-1)) + 1)
         for part in _slabs(len(rows), _ROWS):
             self._natural[units[part]] += client.natural(rows[part])
-        self._precision[units] += client.precision
+            self._precision[units[part]] += client.precision
         self._counts[units] += 1
 
     def leave(self, client: ClientUnits, rows: IndexArray, units: IndexArray) -> IndexArray:
@@ -119,7 +119,7 @@ class GlobalLayer:
         rows, kept = rows[shared], units[shared]
         for part in _slabs(len(rows), _ROWS):
             self._natural[kept[part]] -= client.natural(rows[part])
-        self._precision[kept] -= client.precision
+            self._precision[kept[part]] -= client.precision
         self._counts[kept] -= 1
         return self._delete(units[~shared])
 
@@ -147,12 +147,9 @@ class GlobalLayer:
 
     def _gains_by_coordinate(self, client: ClientUnits) -> FloatArray:
         gains = np.zeros((len(client), self.width))
-        for columns in _slabs(self._natural.shape[1], _COLUMNS):
-            local, natural, precision = (
-                client.natural(columns=columns),
-                self.natural[:, columns],
-                self.precision[:, columns],
-            )
+        for columns in _slabs(self._natural.shape[1], _COLUMNS // 4):  # several arrays of a slab's size at a time
+            local = client.natural(columns=columns)
+            natural, precision = self.natural[:, columns], self.precision[:, columns]
             together = _part(client.precision, columns) + precision
             mean = natural / together
             gains += np.hstack((np.square(local), 2.0 * local)) @ np.hstack((1.0 / together, mean)).T
@@ -177,8 +174,9 @@ class GlobalLayer:
         keep[units] = False
         first = int(units.min(initial=self.width))
         above = first + np.flatnonzero(keep[first:])  # the only rows that move
-        for stored in (self._natural, self._precision, self._counts):
-            stored[first : first + len(above)] = stored[above]
+        for part in _slabs(len(above), _ROWS):
+            for stored in (self._natural, self._precision, self._counts):
+                stored[first + part.start : first + part.stop] = stored[above[part]]
         self.width = first + len(above)
         return np.cumsum(keep) - 1
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from math import lgamma, log
@@ -17,6 +18,7 @@ from threadpoolctl import threadpool_limits
 
 from modelfuse.core.assignment import solve
 from modelfuse.solvers import bbp_search
+from modelfuse.solvers.bbp_layer import ClientUnits, GlobalLayer, GlobalPrior
 from modelfuse.solvers.bbp_map import BetaBernoulli, Consensus, Step, bbp_map, draw_sweep_orders
 
 Array = NDArray[Any]
@@ -205,6 +207,30 @@ def test_costs_are_integers_that_the_rounding_of_sums_does_not_reach(monkeypatch
         np.testing.assert_array_equal(costs, np.rint(costs))
         np.testing.assert_array_equal(costs, same)
         assert np.abs(costs).max() >= 2**35
+
+
+@pytest.mark.parametrize("coordinates_of_precision", [1, 1024])
+def test_a_step_needs_room_for_a_few_cost_matrices(coordinates_of_precision: int) -> None:
+    generator = np.random.default_rng(0)
+    width, coordinates, clients = 192, 1024, 3
+    prior = GlobalPrior(np.zeros(coordinates), 1.0)
+    prepared = [
+        ClientUnits.prepare(
+            generator.normal(size=(width, coordinates)).astype(np.float32), np.ones(coordinates_of_precision), prior
+        )
+        for _ in range(clients)
+    ]
+    layer = GlobalLayer(prior, per_coordinate=coordinates_of_precision > 1, capacity=clients * width)
+    search = bbp_search.Search(prepared, layer, BetaBernoulli())
+    search.seed(0)
+    tracemalloc.start()
+    for client in (1, 2, 0, 1):
+        tracemalloc.reset_peak()
+        before, _ = tracemalloc.get_traced_memory()
+        step = search.match(client, sweep=0)
+        _, peak = tracemalloc.get_traced_memory()
+        assert peak - before < 5 * width * (step.width_before + step.offered) * np.float64().itemsize
+    tracemalloc.stop()
 
 
 def _far_apart(generator: np.random.Generator, width: int) -> Array:
