@@ -20,6 +20,7 @@ COMMANDS: dict[str, str] = {
     "partition": "modelfuse.cli.partition:partition",
     "train-client": "modelfuse.cli.train_client:train_client",
     "fisher": "modelfuse.cli.fisher:fisher",
+    "quantize": "modelfuse.cli.quantize:quantize",
     "merge": "modelfuse.cli.merge:merge",
     "eval": "modelfuse.cli.eval:evaluate",
     "inspect": "modelfuse.cli.inspect:inspect",
