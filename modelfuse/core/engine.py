@@ -6,11 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import numpy as np
+
 from modelfuse.core.units import realign_tensor, unit_matrix
 from modelfuse.spec.axes import PermutationSpec, Place
 from modelfuse.types import FloatArray, Order, Tensors
 
-__all__ = ["Alignment", "Matching", "Solver", "Units", "align", "cost_places"]
+__all__ = ["Alignment", "Matching", "Solver", "Units", "align", "cost_places", "move_group"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +26,10 @@ class Units:
 
     values: FloatArray
     precision: FloatArray | None
+
+    def weights(self) -> FloatArray:
+        """Return the precision, or ones where there is none."""
+        return np.ones_like(self.values) if self.precision is None else self.precision
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +112,7 @@ def align(
         matching = matchings[group] = solver(places, units)
         for client, order in enumerate(matching.orders):
             for tensors in (working[client],) if weights is None else (working[client], weights[client]):
-                _move(tensors, spec, group, order, matching.width)
+                move_group(tensors, spec, group, order, matching.width)
         if done is not None:
             done(group)
     return Alignment(tuple(working), None if weights is None else tuple(weights), matchings)
@@ -132,7 +138,16 @@ def _reads_only(spec: PermutationSpec, tensor: str, aligned: Mapping[str, Any]) 
     return all(axis is None or axis.role != "input" or axis.group in aligned for axis in spec.axes[tensor])
 
 
-def _move(tensors: dict[str, Any], spec: PermutationSpec, group: str, order: Order, width: int) -> None:
+def move_group(tensors: dict[str, Any], spec: PermutationSpec, group: str, order: Order, width: int) -> None:
+    """Put one model's tensors into the global order of a group, on every axis that the group is on.
+
+    Args:
+        tensors: The model's tensors, or its precisions; changed in place.
+        spec: The permutation spec.
+        group: The group.
+        order: (n_k,) the global unit that each local unit became.
+        width: The group's global width.
+    """
     for name in {place.tensor: None for place in spec.places(group)}:
         if name in tensors:
             tensors[name] = realign_tensor(tensors[name], spec.axes[name], {group: order}, {group: width})

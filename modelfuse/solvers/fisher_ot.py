@@ -43,8 +43,7 @@ class FisherTransport:
         merged = self.reference(places, units)
         identity = np.arange(len(merged), dtype=np.intp)
         members = [identity for _ in units]  # members[k][i]: client k's unit that is global unit i
-        aligned = [_reordered(client, identity) for client in units]
-        at_reference = _objective(merged, aligned)
+        at_reference = _objective(merged, units, members)
         costs = _Costs.prepare(units, self.fisher_cost)
         steps: list[dict[str, float]] = []
         stop = "S"
@@ -58,13 +57,12 @@ class FisherTransport:
                 stop = "unchanged"
             else:
                 members = found
-                aligned = [_reordered(client, order) for client, order in zip(units, members, strict=True)]
-            after_alignment = _objective(merged, aligned)
-            merged = merged if stop == "unchanged" else self._average(aligned)
+            after_alignment = _objective(merged, units, members)
+            merged = merged if stop == "unchanged" else self._average(units, members)
             steps.append(
                 {
                     "objective_after_alignment": after_alignment,
-                    "objective": _objective(merged, aligned),
+                    "objective": _objective(merged, units, members),
                     "cost_seconds": solved - started,
                     "lap_seconds": ended - solved,
                 }
@@ -77,12 +75,12 @@ class FisherTransport:
         }
         return Matching(tuple(invert(found) for found in members), len(merged), trace)
 
-    def _average(self, aligned: Sequence[Units]) -> FloatArray:
-        total = np.zeros_like(aligned[0].values)
-        weight = np.zeros_like(aligned[0].values)
-        for client in aligned:
-            precision = _precision(client) if self.fisher_average else 1.0
-            total += precision * client.values
+    def _average(self, units: Sequence[Units], members: Sequence[IndexArray]) -> FloatArray:
+        total = np.zeros_like(units[0].values)
+        weight = np.zeros_like(units[0].values)
+        for client, found in zip(units, members, strict=True):
+            precision = client.weights()[found] if self.fisher_average else 1.0
+            total += precision * client.values[found]
             weight += precision
         mean: FloatArray = total / weight
         return mean
@@ -105,11 +103,12 @@ class _Costs:
 
     @classmethod
     def prepare(cls, units: Sequence[Units], fisher_cost: bool) -> _Costs:
-        rows = []
-        for client in units:
-            weight = _precision(client) if fisher_cost else np.ones_like(client.values)
-            rows.append(np.concatenate([weight, weight * client.values], axis=1))  # (n, 2d)
-        right = np.concatenate(rows).T
+        width, coordinates = units[0].values.shape
+        rows = np.empty((len(units), width, 2 * coordinates))
+        for part, client in zip(rows, units, strict=True):
+            part[:, :coordinates] = client.weights() if fisher_cost else 1.0
+            np.multiply(part[:, :coordinates], client.values, out=part[:, coordinates:])
+        right = rows.reshape(-1, 2 * coordinates).T  # (K·n, 2d) → (2d, K·n)
         return cls(right, np.empty((len(units[0].values), right.shape[1])), None, len(units))
 
     def update(self, merged: FloatArray) -> FloatArray:
@@ -130,13 +129,9 @@ def _cheaper(cost: FloatArray, found: IndexArray, known: IndexArray) -> IndexArr
     return found if cost[rows, found].sum() < cost[rows, known].sum() else known
 
 
-def _reordered(client: Units, found: IndexArray) -> Units:
-    return Units(client.values[found], _precision(client)[found])
-
-
-def _objective(merged: FloatArray, aligned: Sequence[Units]) -> float:
-    return objective(merged, [client.values for client in aligned], [_precision(client) for client in aligned])
-
-
-def _precision(client: Units) -> FloatArray:
-    return np.ones_like(client.values) if client.precision is None else client.precision
+def _objective(merged: FloatArray, units: Sequence[Units], members: Sequence[IndexArray]) -> float:
+    """Return eq. 2, one client at a time: six reordered copies would double what a merge holds."""
+    return sum(
+        objective(merged, [client.values[found]], [client.weights()[found]])
+        for client, found in zip(units, members, strict=True)
+    )

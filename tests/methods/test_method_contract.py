@@ -131,7 +131,7 @@ def test_an_unknown_method_is_an_error() -> None:
         ("fedfiot", {"lam": 0.0}, "no cost"),
         ("fedfiot", {"lam": -1.0}, "negative"),
         ("fedfiot", {"inner_iters": 0}, "not at least 1"),
-        ("fedfiot", {"matching": "best"}, "'best' is not a choice. There are fisher, euclidean"),
+        ("fedfiot", {"matching": "best"}, "'best' is not a choice. There are fisher, profiled, euclidean"),
         ("fedfiot", {"average": "median"}, "'median' is not a choice"),
         ("fisher", {"lam": float("nan")}, "negative"),
         ("fisher", {"fisher_floor": -1.0}, "negative"),
