@@ -23,6 +23,7 @@ __all__ = ["ProfiledTransport", "cheapest", "is_cheaper", "profiled_cost"]
 
 COLUMNS = 2048  # coordinates a block: short enough that no library call starts threads of its own
 ENTRIES = 1 << 16  # entries a block: four float32 blocks of it stay in a core's cache
+SHARE = 1 << 20  # entries that are worth a thread
 MARGIN = 1e-12  # relative fall of a cost that float64 sums can tell from rounding
 
 
@@ -52,10 +53,11 @@ def profiled_cost(
     with np.errstate(divide="ignore", over="ignore"):  # no precision: an infinite reciprocal, and no cost
         rest = (top / rest_precision).astype(np.float32), (rest_mean / span).astype(np.float32)
         client = (top / precision).astype(np.float32), (values / span).astype(np.float32)
-    threads = os.cpu_count() or 1
+    work = len(rest_mean) * values.size
+    threads = max(1, min(os.cpu_count() or 1, work // SHARE))
     slices = np.array_split(np.arange(len(rest_mean)), threads)
     with ThreadPoolExecutor(threads) as pool:
-        rows = list(pool.map(partial(_cost_rows, rest, client), slices))
+        rows = list((map if threads == 1 else pool.map)(partial(_cost_rows, rest, client), slices))
     return np.concatenate(rows).astype(np.float64) * (top * span * span)
 
 
