@@ -20,10 +20,12 @@ COMMANDS: dict[str, str] = {
     "partition": "modelfuse.cli.partition:partition",
     "train-client": "modelfuse.cli.train_client:train_client",
     "fisher": "modelfuse.cli.fisher:fisher",
+    "prototypes": "modelfuse.cli.prototypes:prototypes",
     "quantize": "modelfuse.cli.quantize:quantize",
     "merge": "modelfuse.cli.merge:merge",
     "eval": "modelfuse.cli.eval:evaluate",
     "inspect": "modelfuse.cli.inspect:inspect",
+    "run": "modelfuse.cli.run:run",
     "report": "modelfuse.cli.report:report",
     "plot": "modelfuse.cli.plot:plot",
 }

@@ -13,10 +13,12 @@ from modelfuse.cli.options import (
     DataOption,
     DeviceOption,
     DownloadOption,
+    EmbeddingOption,
     JsonOption,
     LabelOption,
     NormalizeOption,
     PartitionOption,
+    PoolingOption,
     parse_labels,
 )
 
@@ -31,6 +33,18 @@ def evaluate(
         str, typer.Option("--split", help="test, train, or validation: what the partition holds out for the server.")
     ] = "test",
     partition: PartitionOption = None,
+    personal: Annotated[
+        bool, typer.Option("--personal", help="Judge each client's model on its own examples alone, with --partition.")
+    ] = False,
+    prototypes: Annotated[
+        Path | None,
+        typer.Option("--prototypes", metavar="FILE", help="As --personal; classify by the nearest prototype as well."),
+    ] = None,
+    proto_classes: Annotated[
+        str, typer.Option("--proto-classes", help="local: prototypes of a client's own train classes; or all.")
+    ] = "local",
+    embedding: EmbeddingOption = None,
+    pooling: PoolingOption = "flatten",
     ensemble: Annotated[bool, typer.Option("--ensemble", help="Judge the mean of the models' probabilities too.")] = (
         False
     ),
@@ -51,13 +65,40 @@ def evaluate(
     """Judge models on a data set: accuracy, loss, and, as JSON, accuracy per class.
 
     With a partition each model is judged on every client's own examples of the split as well: the table shows their
-    mean over clients, and the accuracy on the model's own client's.
+    mean over clients, and the accuracy on the model's own client's. With --personal each client's model (or one of
+    all) is judged on that client's own examples only: mean ± standard deviation over clients. --prototypes sets the
+    accuracy by the nearest prototype (FedProto eq. 4) beside that of the classifier.
 
     \b
     Examples:
       modelfuse eval clients/*.safetensors global.safetensors --data digits
       modelfuse eval clients/*.safetensors --data digits --ensemble --label alpha=0.1 -o result.json
+      modelfuse eval clients/ --data mnist:ROOT --partition split.safetensors --prototypes prototypes.safetensors
     """
+    if personal or prototypes is not None:
+        from modelfuse.cli.personal import Question, judge_personally
+        from modelfuse.errors import OptionError
+
+        if ensemble:
+            raise OptionError("--ensemble", "clients are judged one by one", "Leave it out, or leave --personal out.")
+        question = Question(
+            files=files,
+            data=data,
+            split=split,
+            partition=partition,
+            prototypes=prototypes,
+            proto_classes=proto_classes,
+            embedding=embedding,
+            pooling=pooling,
+            architecture=architecture,
+            normalize=normalize,
+            device=device,
+            batch_size=batch_size,
+            download=download,
+            labels=parse_labels(label),
+        )
+        judge_personally(question, output, context.obj, as_json)
+        return
     from modelfuse.client import evaluate_files as work
     from modelfuse.client.device import pick_device
     from modelfuse.client.settings import pick

@@ -32,7 +32,7 @@ def merge(
     context: typer.Context,
     files: Annotated[
         list[Path],
-        typer.Argument(metavar="FILES...", help="The clients' models and, where the method needs them, their Fishers."),
+        typer.Argument(metavar="FILES...", help="The clients' models (or prototypes) and Fishers, or folders of them."),
     ],
     output: OutputOption,
     method: Annotated[str, typer.Option("--method", "-m", metavar="METHOD", help="fedavg, fisher, fedfiot, fedproto.")],
@@ -149,6 +149,7 @@ def merge(
     from modelfuse.cli.selection import Validation
     from modelfuse.errors import OptionError
     from modelfuse.files.artifacts import open_kind
+    from modelfuse.files.folders import clients_files
     from modelfuse.files.patterns import Patterns
     from modelfuse.files.writer import check_output
 
@@ -165,7 +166,7 @@ def merge(
         "weighting": weighting,
     }
     inputs = [
-        *files,
+        *clients_files(files),
         *(fisher or []),
         *([rest] if rest else []),
         *(Path(each) for each in reference or [] if each != LARGEST),
@@ -203,11 +204,12 @@ def _opened(
 ) -> Given:
     from modelfuse.files.artifacts import open_kind
     from modelfuse.files.checkpoint import open_checkpoint
+    from modelfuse.files.folders import clients_files
     from modelfuse.methods.gather import Given
     from modelfuse.spec.axes import read_spec
 
     return Given(
-        files=[open_checkpoint(path) for path in files],
+        files=[open_checkpoint(path) for path in clients_files(files)],
         fishers=[open_kind(path, "fisher") for path in fishers],
         num_examples=None if num_examples is None else _counts(num_examples),
         spec=None if spec is None else read_spec(spec),

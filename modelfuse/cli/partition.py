@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -16,10 +16,22 @@ def partition(
     data: DataOption,
     output: OutputOption,
     num_clients: Annotated[int, typer.Option("--num-clients", "-K", min=1, help="Clients.")],
-    scheme: Annotated[str, typer.Option("--scheme", help="dirichlet-client or iid.")] = "dirichlet-client",
+    scheme: Annotated[str, typer.Option("--scheme", help="dirichlet-client, nway-kshot or iid.")] = "dirichlet-client",
     alpha: Annotated[
         float | None,
         typer.Option("--alpha", help="Concentration of the Dirichlet draws: the smaller, the more skewed."),
+    ] = None,
+    ways: Annotated[int | None, typer.Option("--ways", help="Classes a client on average. nway-kshot.")] = None,
+    ways_std: Annotated[int | None, typer.Option("--ways-std", help="How far they spread (0). nway-kshot.")] = None,
+    shots: Annotated[
+        int | None, typer.Option("--shots", help="Train examples of each of a client's classes (100). nway-kshot.")
+    ] = None,
+    shots_std: Annotated[int | None, typer.Option("--shots-std", help="How far they spread (0). nway-kshot.")] = None,
+    test_shots: Annotated[
+        int | None, typer.Option("--test-shots", help="Test examples of each of its classes (40). nway-kshot.")
+    ] = None,
+    noise: Annotated[
+        str | None, typer.Option("--noise", help="How numbers spread: uniform (default) or gaussian. nway-kshot.")
     ] = None,
     seed: Annotated[int, typer.Option("--seed", "--partition-seed", min=0, help="Seed of the split.")] = 0,
     server_holdout: Annotated[
@@ -34,22 +46,30 @@ def partition(
 
     dirichlet-client: each client draws a mixture of classes from Dir(α), and the examples of a class are shared in
     proportion to the clients' draws (FedFiOT). iid: everybody gets the same number, drawn uniformly.
-    In both, the test split is shared in the same way as the train split.
+    In both, the test split is shared in the same way as the train split. nway-kshot: each client draws about n
+    classes, and about k train examples of each, with test examples of the same classes (FedProto).
 
     \b
-    Example:
+    Examples:
       modelfuse partition --data cifar10:ROOT -K 6 --alpha 0.1 --server-holdout 500 -o split.safetensors
+      modelfuse partition --data mnist:ROOT --scheme nway-kshot -K 20 --ways 3 --ways-std 2 -o split.safetensors
     """
     from modelfuse import __version__
     from modelfuse.client.partition import draw_partition
     from modelfuse.client.schemes import SchemeSettings
+    from modelfuse.client.shots import Shots
     from modelfuse.client.sources.strings import open_source
+    from modelfuse.errors import OptionError
     from modelfuse.files.writer import check_output, save
     from modelfuse.types import Metadata, Step
 
     check_output(output, ())
     train, test = open_source(data, "train", download), open_source(data, "test", download)
-    settings = SchemeSettings(num_clients, len(train.classes), alpha)
+    told = {"ways_std": ways_std, "shots": shots, "shots_std": shots_std, "test_shots": test_shots, "noise": noise}
+    given: dict[str, Any] = {name: value for name, value in told.items() if value is not None}
+    if given and ways is None:
+        raise OptionError(f"--{next(iter(given)).replace('_', '-')}", "nobody says how many classes", "Pass --ways 3.")
+    settings = SchemeSettings(num_clients, len(train.classes), alpha, None if ways is None else Shots(ways, **given))
     drawn = draw_partition(
         scheme, settings, train.labels, test.labels, seed=seed, holdout=server_holdout, min_examples=min_examples
     )
@@ -58,6 +78,8 @@ def partition(
         "scheme": scheme,
         "num_clients": num_clients,
         "alpha": alpha,
+        "ways": ways,
+        **given,
         "seed": seed,
         "server_holdout": server_holdout,
         "min_examples": min_examples,

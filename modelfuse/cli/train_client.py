@@ -167,8 +167,9 @@ def train_client(
     from modelfuse.client.prototype_learning import TrainingPassFile, prototypes_path
     from modelfuse.client.proximity import TrainingPass
     from modelfuse.client.shares import client_datasets
-    from modelfuse.client.start import inputs_of, open_starts, require_start
+    from modelfuse.client.start import open_starts, require_start
     from modelfuse.client.workers import available_cores
+    from modelfuse.files.folders import own_model
     from modelfuse.files.patterns import Patterns
     from modelfuse.types import Metadata
 
@@ -214,7 +215,8 @@ def train_client(
 
     runs = tuple(plan(*pair) for pair in sorted(datasets.items(), key=lambda item: -len(item[1])))
     cohort = Cohort(runs, together, threads)
-    read = (*inputs_of(init, datasets), partition, spec, overlay, prototypes)
+    own = () if init is None else tuple(own_model(init, number) for number in datasets)
+    read = (*own, partition, spec, overlay, prototypes)
     cohort.claim_places(tuple(path for path in read if path is not None))
     at_once = jobs or max(1, available_cores() // threads)
     with (

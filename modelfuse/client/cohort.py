@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -66,8 +67,8 @@ class Cohort:
         Args:
             jobs: Clients that train at the same time.
         """
-        torch.set_num_threads(1)  # before a fork no pool of threads may have been at work
-        return Workers([partial(self._train, run) for run in self.runs], jobs)
+        with _threads(1):  # before a fork no pool of threads may have been at work
+            return Workers([partial(self._train, run) for run in self.runs], jobs)
 
     def forget_states(self) -> None:
         """Remove what an interrupted run would have gone on from."""
@@ -75,13 +76,23 @@ class Cohort:
             resume_path(run.output).unlink(missing_ok=True)
 
     def _train(self, run: LocalRun, advance: Callable[[float], None]) -> RunSummary:
-        torch.set_num_threads(self.threads)
-        return run_client(run, self.together, advance)
+        with _threads(self.threads):
+            return run_client(run, self.together, advance)
 
 
 def client_path(output: Path, client: int, together: bool) -> Path:
     """Return where a client's model goes: the output itself, or a file in that folder."""
     return output / f"client_{client}.safetensors" if together else output
+
+
+@contextmanager
+def _threads(count: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def metadata_of(

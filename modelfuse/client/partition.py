@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -46,11 +46,11 @@ class Partition:
         found |= {f"{TEST}{number}": indices for number, indices in enumerate(self.tests)}
         return {name: indices.astype(np.int64) for name, indices in found.items()}
 
-    def check(self, num_train: int, num_test: int | None, where: str) -> None:
+    def check(self, num_train: int | None, num_test: int | None, where: str) -> None:
         """Check that a data set has the examples that the partition speaks of.
 
         Args:
-            num_train: Examples of the train split.
+            num_train: Examples of the train split, or None to leave it unchecked.
             num_test: Examples of the test split, or None to leave it unchecked.
             where: The partition's file, for messages.
 
@@ -120,8 +120,9 @@ def _details(
     counts = [
         np.bincount(labels[rest[positions]], minlength=settings.num_classes).tolist() for positions in division.train
     ]
-    alpha = {} if settings.alpha is None else {"alpha": settings.alpha}
-    return {"scheme": scheme, "num_clients": settings.num_clients, **alpha, "seed": seed, "class_counts": counts}
+    told = {"alpha": settings.alpha} | ({} if settings.shots is None else asdict(settings.shots))
+    given = {name: value for name, value in told.items() if value is not None}
+    return {"scheme": scheme, "num_clients": settings.num_clients, **given, "seed": seed, "class_counts": counts}
 
 
 def read_partition(path: Path) -> Partition:

@@ -8,11 +8,21 @@ from typing import TypeAlias
 
 import numpy as np
 
+from modelfuse.client.shots import Shots, deal_shots, draw_classes
 from modelfuse.client.sources.source import LabelArray
 from modelfuse.errors import OptionError
 from modelfuse.types import FloatArray, IndexArray
 
-__all__ = ["SCHEMES", "Division", "Scheme", "SchemeSettings", "dirichlet_client", "divide_by_shares", "iid"]
+__all__ = [
+    "SCHEMES",
+    "Division",
+    "Scheme",
+    "SchemeSettings",
+    "dirichlet_client",
+    "divide_by_shares",
+    "iid",
+    "nway_kshot",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,11 +33,13 @@ class SchemeSettings:
         num_clients: K, at least 1.
         num_classes: C, at least 1.
         alpha: Concentration of the Dirichlet draws, positive; None where the user gave none.
+        shots: What nway-kshot is told; None where the user gave nothing of it.
     """
 
     num_clients: int
     num_classes: int
     alpha: float | None = None
+    shots: Shots | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +66,7 @@ def dirichlet_client(
 
     Source: FedFiOT app. C.1.
     """
+    _refuse_shots(settings, "dirichlet-client")
     alpha = _concentration(settings)
     draws = generator.dirichlet(np.full(settings.num_classes, alpha), size=settings.num_clients)  # (K, C)
     totals = draws.sum(axis=0)  # (C,)
@@ -69,14 +82,34 @@ def iid(train: LabelArray, test: LabelArray, settings: SchemeSettings, generator
     Raises:
         OptionError: An α is given, which the scheme does not know.
     """
-    if settings.alpha is not None:
-        raise OptionError("--alpha", "the scheme iid has no such setting", "Leave it out, or choose another --scheme.")
+    _refuse_alpha(settings, "iid")
+    _refuse_shots(settings, "iid")
 
     def deal(labels: LabelArray) -> tuple[IndexArray, ...]:
         parts = np.array_split(generator.permutation(len(labels)), settings.num_clients)
         return tuple(np.sort(part) for part in parts)
 
     return Division(deal(train), deal(test))
+
+
+def nway_kshot(
+    train: LabelArray, test: LabelArray, settings: SchemeSettings, generator: np.random.Generator
+) -> Division:
+    """Each client draws n classes, and k train examples and a fixed number of test examples of each.
+
+    Raises:
+        OptionError: A number is missing or out of range, or a class has too few examples for its clients.
+
+    Source: FedProto §Experiments.
+    """
+    _refuse_alpha(settings, "nway-kshot")
+    if settings.shots is None:
+        raise OptionError("--ways", "nway-kshot needs a number of classes", "Pass --ways 3, say.")
+    train_counts, test_counts = draw_classes(settings.shots, settings.num_clients, settings.num_classes, generator)
+    return Division(
+        deal_shots(train, train_counts, generator, "--shots"),
+        deal_shots(test, test_counts, generator, "--test-shots"),
+    )
 
 
 def divide_by_shares(labels: LabelArray, shares: FloatArray, generator: np.random.Generator) -> tuple[IndexArray, ...]:
@@ -107,4 +140,14 @@ def _concentration(settings: SchemeSettings) -> float:
     return settings.alpha
 
 
-SCHEMES: Mapping[str, Scheme] = {"dirichlet-client": dirichlet_client, "iid": iid}
+def _refuse_alpha(settings: SchemeSettings, scheme: str) -> None:
+    if settings.alpha is not None:
+        raise OptionError("--alpha", f"the scheme {scheme} has no such setting", "Leave it out, or choose another.")
+
+
+def _refuse_shots(settings: SchemeSettings, scheme: str) -> None:
+    if settings.shots is not None:
+        raise OptionError("--ways", f"the scheme {scheme} has no such setting", "Leave it out, or use nway-kshot.")
+
+
+SCHEMES: Mapping[str, Scheme] = {"dirichlet-client": dirichlet_client, "iid": iid, "nway-kshot": nway_kshot}

@@ -18,17 +18,15 @@ from modelfuse.client.seeds import derived_seed
 from modelfuse.errors import ContentError, FileError, OptionError
 from modelfuse.files.artifacts import open_kind
 from modelfuse.files.checkpoint import Checkpoint
+from modelfuse.files.folders import own_model
 from modelfuse.spec.architectures import parse_architecture
 from modelfuse.spec.axes import PermutationSpec
 from modelfuse.types import Step
 
 __all__ = [
     "Start",
-    "holds_own_models",
-    "inputs_of",
     "open_start",
     "open_starts",
-    "own_model",
     "read_spec",
     "require_start",
 ]
@@ -121,31 +119,17 @@ def open_starts(
         FileError: A file is missing or cannot be read.
         ContentError: A model does not fit its architecture, or the overlay does not fit the client's model.
     """
-    if init is not None and holds_own_models(init):
-        starts = {client: open_start(own_model(init, client), architecture, init_seed, spec) for client in clients}
-    else:
-        starts = dict.fromkeys(clients, open_start(init, architecture, init_seed, spec))
+    starts: dict[int, Start] = {}
+    opened: dict[Path | None, Start] = {}
+    for client in clients:
+        own = None if init is None else own_model(init, client)
+        if own not in opened:
+            opened[own] = open_start(own, architecture, init_seed, spec)
+        starts[client] = opened[own]
     if overlay is None:
         return starts
     broadcast = open_kind(overlay, "model")
     return {client: _overlaid(start, broadcast) for client, start in starts.items()}
-
-
-def inputs_of(init: Path | None, clients: Iterable[int]) -> tuple[Path, ...]:
-    """Return the files that :func:`open_starts` reads for these clients, of ``init``."""
-    if init is None:
-        return ()
-    return tuple(own_model(init, client) for client in clients) if holds_own_models(init) else (init,)
-
-
-def holds_own_models(path: Path) -> bool:
-    """Return whether a path is a folder with a model for each client."""
-    return path.is_dir() and any(path.glob("client_*.safetensors"))
-
-
-def own_model(folder: Path, client: int) -> Path:
-    """Return where a client's own model is in a folder of them."""
-    return folder / f"client_{client}.safetensors"
 
 
 def _overlaid(start: Start, broadcast: Checkpoint) -> Start:

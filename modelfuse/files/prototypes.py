@@ -7,6 +7,7 @@ absent: no zero stands for it.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,6 +51,11 @@ class Prototypes:
             CLASSES: self.classes.astype(np.int64),
             COUNTS: self.counts.astype(np.int64),
         }
+
+    def only(self, classes: Collection[int]) -> Prototypes:
+        """Return the prototypes of some classes, as far as they are present."""
+        kept = np.isin(self.classes, list(classes))
+        return Prototypes(self.vectors[kept], self.classes[kept], self.counts[kept])
 
     def table(self, num_classes: int) -> FloatArray:
         """Return (C, d): row j is the prototype of class j, NaN where it is absent."""

@@ -1,0 +1,106 @@
+"""``modelfuse prototypes``: the mean embedding of each class a client holds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from modelfuse.cli.options import (
+    ArchitectureOption,
+    DataOption,
+    DeviceOption,
+    DownloadOption,
+    EmbeddingOption,
+    NormalizeOption,
+    OutputOption,
+    PartitionOption,
+    PoolingOption,
+)
+
+__all__ = ["prototypes"]
+
+
+def prototypes(
+    context: typer.Context,
+    models: Annotated[
+        list[Path],
+        typer.Argument(metavar="MODELS...", help="The clients' models, a folder of them, or one model of all."),
+    ],
+    data: DataOption,
+    output: OutputOption,
+    partition: PartitionOption = None,
+    client: Annotated[
+        str | None,
+        typer.Option("--client", help="A number, numbers joined by commas, or all: several go into the folder OUT."),
+    ] = None,
+    origin: Annotated[
+        str,
+        typer.Option("--from", help="eval: the finished model over all examples; or training-pass."),
+    ] = "eval",
+    embedding: EmbeddingOption = None,
+    pooling: PoolingOption = "flatten",
+    embeddings: Annotated[
+        Path | None,
+        typer.Option("--embeddings", metavar="FILE", help="Write every example's embedding too, for plot embeddings."),
+    ] = None,
+    architecture: ArchitectureOption = None,
+    batch_size: Annotated[int, typer.Option("--batch-size", min=1, help="Examples a pass; changes no result.")] = 500,
+    normalize: NormalizeOption = None,
+    device: DeviceOption = "auto",
+    download: DownloadOption = False,
+) -> None:
+    """Compute clients' prototypes: the mean embedding of each class, with its count (FedProto eq. 3).
+
+    A class that a client does not hold is absent from its file. The authors' code averages what training met in its
+    last epoch, with dropout on and weights changing, instead (training-pass): only train-client can write that, with
+    --prototypes-out.
+
+    \b
+    Examples:
+      modelfuse prototypes client_3.safetensors --data digits --partition split.safetensors --client 3 -o p3.safetensors
+      modelfuse prototypes clients/ --data digits --partition split.safetensors --client all -o prototypes/
+    """
+    from modelfuse.client.device import pick_device
+    from modelfuse.client.embedding import Embedding, Pooling
+    from modelfuse.client.fisher_files import clients_of, pair
+    from modelfuse.client.prototype_files import Extraction, extract, write_embeddings
+    from modelfuse.client.prototype_learning import prototypes_path
+    from modelfuse.client.settings import pick
+    from modelfuse.client.shares import client_datasets
+    from modelfuse.errors import OptionError
+    from modelfuse.files.artifacts import open_kind
+    from modelfuse.files.atomic import make_folder
+    from modelfuse.files.folders import clients_files
+    from modelfuse.files.writer import check_output
+
+    if origin == "training-pass":
+        raise OptionError(
+            "--from training-pass", "they exist only while a client trains", "Pass --prototypes-out to train-client."
+        )
+    if origin != "eval":
+        raise OptionError("--from", f"{origin!r} is unknown", "Choose eval or training-pass.")
+    where = Embedding(embedding, pick(pooling, Pooling, "--pooling"))
+    extraction = Extraction(where, batch_size, pick_device(device), architecture)
+    opened = [open_kind(path, "model") for path in clients_files(models)]
+    if partition is None and len(opened) > 1:
+        raise OptionError("MODELS", "several models, and nobody says whose examples are whose", "Pass --partition.")
+    text = clients_of(opened, client)
+    datasets = client_datasets(data, partition, text, download=download, normalize=normalize)
+    pairs = pair(opened, tuple(datasets))
+    together = len(pairs) > 1 or client == "all" or output.is_dir()
+    if together:
+        make_folder(output)
+    places = {number: prototypes_path(output, number, together) for number in pairs}
+    for place in (*places.values(), *([embeddings] if embeddings else [])):
+        check_output(place, [*(model.path for model in opened), *([partition] if partition else [])])
+    results = []
+    with context.obj.progress(sum(map(len, datasets.values())), f"prototypes of {len(pairs)} clients") as bar:
+        for number, model in pairs.items():
+            owner = number if text is not None else None
+            results.append(extract(model, datasets[number], owner, places[number], extraction, bar.advance))
+    if embeddings is not None:
+        write_embeddings(embeddings, results)
+    total = sum(len(each.prototypes.classes) for each in results)
+    context.obj.say(f"{output}: {total} prototypes of {len(results)} client{'s' if len(results) > 1 else ''}")
