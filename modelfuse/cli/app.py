@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Sequence
-from typing import Annotated
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Annotated, Any
 
 import typer
 
@@ -91,6 +92,12 @@ def _register() -> None:
 _register()
 
 
+@cache
+def _program() -> Callable[..., Any]:
+    """Return the command line, built once: ``modelfuse run`` uses it hundreds of times."""
+    return typer.main.get_command(app)
+
+
 def run(arguments: Sequence[str]) -> int:
     """Run one command line.
 
@@ -101,7 +108,7 @@ def run(arguments: Sequence[str]) -> int:
         The exit status: 0 done, 1 failed, 2 the user's input was at fault.
     """
     try:
-        outcome = app(list(arguments), standalone_mode=True)
+        outcome = _program()(list(arguments), standalone_mode=True)
     except SystemExit as leave:
         return leave.code if isinstance(leave.code, int) else 1
     except ModelfuseError as error:

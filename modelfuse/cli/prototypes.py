@@ -73,7 +73,7 @@ def prototypes(
     from modelfuse.files.artifacts import open_kind
     from modelfuse.files.atomic import make_folder
     from modelfuse.files.folders import clients_files
-    from modelfuse.files.writer import check_output
+    from modelfuse.files.writer import check_outputs
 
     if origin == "training-pass":
         raise OptionError(
@@ -93,8 +93,8 @@ def prototypes(
     if together:
         make_folder(output)
     places = {number: prototypes_path(output, number, together) for number in pairs}
-    for place in (*places.values(), *([embeddings] if embeddings else [])):
-        check_output(place, [*(model.path for model in opened), *([partition] if partition else [])])
+    read = [*(model.path for model in opened), *([partition] if partition else [])]
+    check_outputs([*places.values(), *([embeddings] if embeddings else [])], read)
     results = []
     with context.obj.progress(sum(map(len, datasets.values())), f"prototypes of {len(pairs)} clients") as bar:
         for number, model in pairs.items():

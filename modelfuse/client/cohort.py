@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -20,7 +21,7 @@ from modelfuse.client.start import Start
 from modelfuse.client.workers import Workers
 from modelfuse.files.atomic import make_folder
 from modelfuse.files.metadata import extended
-from modelfuse.files.writer import check_output
+from modelfuse.files.writer import check_outputs
 from modelfuse.types import Metadata, Step
 
 __all__ = ["Cohort", "client_path", "metadata_of"]
@@ -53,13 +54,15 @@ class Cohort:
         Raises:
             FileError: An output cannot be written, or is an input.
         """
+        places: list[Path] = []
         for run in self.runs:
             companions = () if run.companion is None else (run.companion.path,)
             epochs = (epoch_path(run.output, epoch, self.together) for epoch in run.save_at)
-            for path in (run.output, *epochs, *companions):
-                if self.together:
-                    make_folder(path.parent)
-                check_output(path, inputs)
+            places += (run.output, *epochs, *companions)
+        if self.together:
+            for folder in {place.parent for place in places}:
+                make_folder(folder)
+        check_outputs(places, inputs)
 
     def workers(self, jobs: int) -> Workers[RunSummary]:
         """Return workers that train the clients.
@@ -67,6 +70,7 @@ class Cohort:
         Args:
             jobs: Clients that train at the same time.
         """
+        importlib.import_module("torch._dynamo")  # the first optimiser imports it (2 s): once, before the fork
         with _threads(1):  # before a fork no pool of threads may have been at work
             return Workers([partial(self._train, run) for run in self.runs], jobs)
 

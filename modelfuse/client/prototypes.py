@@ -13,6 +13,7 @@ from modelfuse.client.data import Dataset
 from modelfuse.client.embedding import Embedding
 from modelfuse.errors import ContentError
 from modelfuse.files.prototypes import Prototypes
+from modelfuse.types import FloatArray
 
 __all__ = ["ClassSums", "Embedded", "embed", "local_prototypes", "nearest"]
 
@@ -25,8 +26,8 @@ class ClassSums:
     """
 
     def __init__(self, num_classes: int) -> None:
-        self._sums: Tensor | None = None
-        self._counts = torch.zeros(num_classes, dtype=torch.int64)
+        self._sums: FloatArray | None = None  # (C, d), once d is known
+        self._counts = np.zeros(num_classes, dtype=np.intp)
 
     def add(self, vectors: Tensor, labels: Tensor) -> None:
         """Count examples in.
@@ -35,11 +36,12 @@ class ClassSums:
             vectors: (n, d) embeddings.
             labels: (n,) their classes.
         """
-        wide, labels = vectors.detach().cpu().double(), labels.cpu()
+        wide, owners = vectors.detach().cpu().double().numpy(), labels.cpu().numpy()
         if self._sums is None:
-            self._sums = torch.zeros(len(self._counts), wide.shape[1], dtype=torch.float64)
-        self._sums.index_add_(0, labels, wide)
-        self._counts += torch.bincount(labels, minlength=len(self._counts))
+            self._sums = np.zeros((len(self._counts), wide.shape[1]))
+        for number in np.unique(owners):
+            self._sums[number] += wide[owners == number].sum(0)
+        self._counts += np.bincount(owners, minlength=len(self._counts))
 
     def prototypes(self) -> Prototypes:
         """Return the mean embedding of every class that was met; the other classes are absent.
@@ -51,12 +53,11 @@ class ClassSums:
         """
         if self._sums is None:
             raise ContentError("--data", "there are no examples to embed", "Choose clients that have some.")
-        counts = self._counts.numpy()
-        present = np.flatnonzero(counts)
-        vectors = self._sums.numpy()[present] / counts[present, None]
+        present = np.flatnonzero(self._counts)
+        vectors = self._sums[present] / self._counts[present, None]
         if not np.isfinite(vectors).all():
             raise ContentError("--data", "an embedding is NaN or infinite", "Train the model at a lower learning rate.")
-        return Prototypes(vectors, present, counts[present].astype(np.intp))
+        return Prototypes(vectors, present, self._counts[present])
 
 
 @dataclass(frozen=True, slots=True, eq=False)

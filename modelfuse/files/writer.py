@@ -23,7 +23,7 @@ from modelfuse.files.metadata import json_text, metadata_to_json
 from modelfuse.files.quantize import quantize
 from modelfuse.types import Metadata, Tensors
 
-__all__ = ["StreamingWriter", "check_output", "save", "save_json"]
+__all__ = ["StreamingWriter", "check_output", "check_outputs", "save", "save_json"]
 
 SHARD_BYTES = 5_000_000_000
 
@@ -230,11 +230,17 @@ def check_output(path: Path, inputs: Iterable[Path]) -> None:
     Raises:
         FileError: The output is one of the inputs or of their shards, or it cannot be written.
     """
-    check_place(path)
-    target = resolved(path)
-    shards = re.compile(re.escape(target.name.removesuffix(INDEX_SUFFIX)) + r"-\d+-of-\d+\.safetensors")
-    for given in inputs:
-        for file in map(resolved, _files_of(given)):
+    check_outputs((path,), inputs)
+
+
+def check_outputs(paths: Iterable[Path], inputs: Iterable[Path]) -> None:
+    """Check several outputs at once; arguments and errors as :func:`check_output`."""
+    read = [(given, file) for given in inputs for file in map(resolved, _files_of(given))]
+    for path in paths:
+        check_place(path)
+        target = resolved(path)
+        shards = re.compile(re.escape(target.name.removesuffix(INDEX_SUFFIX)) + r"-\d+-of-\d+\.safetensors")
+        for given, file in read:
             replaced = _is_index(target) and file.parent == target.parent and shards.fullmatch(file.name)
             if replaced or file == target or (target.exists() and file.exists() and file.samefile(target)):
                 raise FileError(str(path), f"the output is also an input ({given})", "Write to another file.")
