@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -134,9 +135,7 @@ def judge(
     device = next(networks[0].parameters()).device
     dataset = dataset.to(device)
     columns: list[list[tuple[Tensor, Tensor]]] = [[] for _ in range(len(networks) + (weights is not None))]
-    for network in networks:
-        network.eval()
-    with torch.inference_mode():
+    with _evaluating(networks), torch.inference_mode():
         for indices in torch.split(torch.arange(len(dataset), device=device), batch_size):
             labels = dataset.labels[indices].cpu()
             inputs = _prepared(dataset.batch(indices))
@@ -148,6 +147,18 @@ def judge(
             if advance is not None:
                 advance(len(indices))
     return [_gathered(column, dataset) for column in columns]
+
+
+@contextmanager
+def _evaluating(networks: Sequence[nn.Module]) -> Iterator[None]:
+    modes = [network.training for network in networks]
+    try:
+        for network in networks:
+            network.eval()
+        yield
+    finally:
+        for network, mode in zip(networks, modes, strict=True):
+            network.train(mode)
 
 
 def _prepared(inputs: Tensor) -> Tensor:
