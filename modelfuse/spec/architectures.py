@@ -10,9 +10,11 @@ from typing import Any
 from modelfuse.errors import OptionError
 from modelfuse.spec.axes import PermutationSpec
 from modelfuse.spec.layers import (
+    LSTM,
     BatchNorm2d,
     Conv2d,
     Dropout,
+    Embedding,
     Flatten,
     GlobalAveragePool,
     Layer,
@@ -98,6 +100,11 @@ def _vgg9(channels: int = 3, size: int = 32, outputs: int = 10) -> Build:
     ]
 
 
+def _char_lstm(tokens: int = 80, embedding: int = 8, hidden: int = 256) -> Build:
+    """FedMA tab. 5: embedding, one LSTM layer, decoder; tensors named as its code names them. 293,584 parameters."""
+    return (), [Embedding("encoder", tokens, embedding), LSTM("rnn", hidden), Linear("decoder", tokens)]
+
+
 def _fedproto_cnn(width: int = 20, channels: int = 1, size: int = 28, outputs: int = 10) -> Build:
     """FedProto §Experiments: two convolutions (the second of 18, 20 or 22 filters), a 50-dimensional embedding."""
     return (channels, size, size), [
@@ -143,6 +150,7 @@ ZOO: Mapping[str, Callable[..., Build]] = {
     "lenet": _lenet,
     "fednet": _fednet,
     "vgg9": _vgg9,
+    "char-lstm": _char_lstm,
     "fedproto-cnn": _fedproto_cnn,
     "resnet18": _resnet18,
 }

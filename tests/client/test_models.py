@@ -28,6 +28,7 @@ CPU = torch.device("cpu")
     [
         ("fednet", 939_616),  # FedFiOT §5.1
         ("vgg9", 3_491_530),  # FedMA tab. 1
+        ("char-lstm", 293_584),  # FedMA tab. 7
         ("lenet", 431_080),
         ("fedproto-cnn", 21_840),
         ("fedproto-cnn:width=18", 10 * 25 + 10 + 18 * 250 + 18 + 50 * 18 * 16 + 50 + 510),

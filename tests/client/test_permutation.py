@@ -75,7 +75,7 @@ def test_with_one_of_two_axes_left_out_the_outputs_change(name: str) -> None:
             assert not reordering.leaves_outputs(with_row(reordering.spec, place)), place
 
 
-@pytest.mark.parametrize("name", ["lenet", "fednet", "vgg9", "fedproto-cnn", "characters"])
+@pytest.mark.parametrize("name", ["lenet", "fednet", "vgg9", "fedproto-cnn", "char-lstm", "characters"])
 def test_with_one_block_or_stack_wrong_the_outputs_change(name: str) -> None:
     reordering = Reordering(narrow(ARCHITECTURES[name], 5))
     places = [place for place in reordering.spec.places() if place.axis.stack != place.axis.block]
