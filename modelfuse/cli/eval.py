@@ -27,7 +27,7 @@ __all__ = ["evaluate"]
 
 def evaluate(
     context: typer.Context,
-    files: Annotated[list[Path], typer.Argument(metavar="FILES...", help="Models.")],
+    files: Annotated[list[Path], typer.Argument(metavar="FILES...", help="Models, or folders of clients' models.")],
     data: DataOption,
     split: Annotated[
         str, typer.Option("--split", help="test, train, or validation: what the partition holds out for the server.")
@@ -103,9 +103,11 @@ def evaluate(
     from modelfuse.client.device import pick_device
     from modelfuse.client.settings import pick
     from modelfuse.files.artifacts import open_kind
+    from modelfuse.files.folders import clients_files
     from modelfuse.files.writer import check_output, save_json
 
     labels = parse_labels(label)
+    files = clients_files(files)
     chosen = pick(split, work.EvalSplit, "--split")
     weighting = pick(ensemble_weights, work.Weighting, "--ensemble-weights")
     if output is not None:

@@ -23,7 +23,9 @@ __all__ = ["fisher"]
 
 def fisher(
     context: typer.Context,
-    models: Annotated[list[Path], typer.Argument(metavar="MODELS...", help="The clients' models, or one of all.")],
+    models: Annotated[
+        list[Path], typer.Argument(metavar="MODELS...", help="The clients' models, a folder of them, or one of all.")
+    ],
     data: DataOption,
     output: OutputOption,
     partition: PartitionOption = None,
@@ -64,10 +66,12 @@ def fisher(
     from modelfuse.errors import OptionError
     from modelfuse.files.artifacts import open_kind
     from modelfuse.files.atomic import make_folder
+    from modelfuse.files.folders import clients_files
     from modelfuse.files.writer import check_output
 
     chosen = pick(estimator, Estimator, "--estimator")
     run = FisherRun(chosen, batch_size, pick_device(device), architecture, quantize)
+    models = clients_files(models)
     opened = [open_kind(path, "model") for path in models]
     if partition is None and len(opened) > 1:
         raise OptionError("MODELS", "several models, and nobody says whose examples are whose", "Pass --partition.")

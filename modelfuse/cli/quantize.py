@@ -14,7 +14,7 @@ __all__ = ["quantize"]
 
 def quantize(
     context: typer.Context,
-    files: Annotated[list[Path], typer.Argument(metavar="FILES...", help="Models and Fishers.")],
+    files: Annotated[list[Path], typer.Argument(metavar="FILES...", help="Models and Fishers, or folders of them.")],
     output: OutputOption,
     bits: Annotated[int, typer.Option("--bits", help="16 or 8 an entry, and one 32-bit scale a tensor.")] = 16,
 ) -> None:
@@ -26,14 +26,16 @@ def quantize(
     \b
     Examples:
       modelfuse quantize client_3.safetensors -o upload_3.safetensors
-      modelfuse quantize clients/*.safetensors fishers/*.safetensors --bits 8 -o uploads/
+      modelfuse quantize clients/ fishers/ --bits 8 -o uploads/
     """
     from modelfuse.errors import FileError, OptionError
     from modelfuse.files.atomic import make_folder
     from modelfuse.files.checkpoint import open_checkpoint
+    from modelfuse.files.folders import clients_files
     from modelfuse.files.writer import check_output, save
     from modelfuse.types import Metadata
 
+    files = clients_files(files)
     together = len(files) > 1 or output.is_dir()
     places = [output / file.name if together else output for file in files]
     if len(set(places)) < len(places):

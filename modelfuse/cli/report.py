@@ -68,7 +68,7 @@ def report(
       modelfuse report results/*.json --rows method --show rho,lam
       modelfuse report merge.json --rows rho --columns lam --value validation_accuracy
       modelfuse report merges/*.json --rows group --columns round --value permuted
-      modelfuse eval global.safetensors --data digits | modelfuse report - --rows model
+      modelfuse eval clients/ --data digits --json | modelfuse report - --rows model
     """
     screen: Screen = context.obj
     chosen = _format(form, output)
