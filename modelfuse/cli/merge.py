@@ -44,25 +44,30 @@ def merge(
     ] = None,
     rho: Annotated[
         list[float] | None,
-        typer.Option("--rho", help="Tempering ρ in (0, 1]; several make a grid. fedfiot, fisher."),
+        typer.Option(
+            "--rho", help="Tempering ρ in (0, 1]; several make a grid. fedfiot (default 0.3), fisher (1: raw)."
+        ),
     ] = None,
     lam: Annotated[
         list[float] | None,
-        typer.Option("--lam", help="Damping λ; several make a grid. fedfiot, fisher."),
+        typer.Option("--lam", help="Damping λ; several make a grid. fedfiot (default 1e-4), fisher (0)."),
     ] = None,
     inner_iters: Annotated[
-        int | None, typer.Option("--inner-iters", help="S, iterations a group and sweeps. fedfiot.")
+        int | None, typer.Option("--inner-iters", help="S, iterations per group, and sweeps (default 8). fedfiot.")
     ] = None,
     matching: Annotated[
         str | None,
-        typer.Option("--matching", help="fisher, profiled, euclidean (ablation C) or identity (ablation B). fedfiot."),
+        typer.Option("--matching", help="fisher (default), profiled, euclidean (ablation C) or identity (B). fedfiot."),
     ] = None,
     average: Annotated[
-        str | None, typer.Option("--average", help="fisher or uniform (ablations D, E). fedfiot.")
+        str | None, typer.Option("--average", help="fisher (default) or uniform (ablations D, E). fedfiot.")
     ] = None,
     safeguard: Annotated[
         bool | None,
-        typer.Option("--safeguard/--no-safeguard", help="Keep the identity merge where it is better. fedfiot."),
+        typer.Option(
+            "--safeguard/--no-safeguard",
+            help="Keep the identity merge where its objective is lower (the default). fedfiot.",
+        ),
     ] = None,
     refine: Annotated[
         bool | None,
@@ -91,7 +96,12 @@ def merge(
         typer.Option("--fisher", metavar="FILE", help="The Fisher of a foreign model; repeat in the models' order."),
     ] = None,
     num_examples: Annotated[
-        str | None, typer.Option("--num-examples", metavar="N,N,...", help="Training examples, in the models' order.")
+        str | None,
+        typer.Option(
+            "--num-examples",
+            metavar="N,N,...",
+            help="How many examples each model was trained on, in the models' order.",
+        ),
     ] = None,
     only: Annotated[
         list[str] | None,
@@ -110,7 +120,8 @@ def merge(
         Path | None, typer.Option("--spec", metavar="FILE", help="A permutation spec as JSON, for any other network.")
     ] = None,
     validate: Annotated[
-        str | None, typer.Option("--validate", metavar="DATA", help="Choose from a grid by accuracy on the hold-out.")
+        str | None,
+        typer.Option("--validate", metavar="DATA", help="Choose from a grid by accuracy on the partition's hold-out."),
     ] = None,
     partition: PartitionOption = None,
     normalize: NormalizeOption = None,

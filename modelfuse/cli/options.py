@@ -38,7 +38,7 @@ DataOption = Annotated[
         "--data",
         metavar="DATA",
         help="digits, mnist:ROOT, fashion-mnist:ROOT, cifar10:ROOT, svhn:ROOT, imagefolder:ROOT (train/ and test/), "
-        "npz:FILE, or python:PKG.MOD:FACTORY.",
+        "shakespeare:FOLDER, npz:FILE, or python:PKG.MOD:FACTORY.",
     ),
 ]
 DeviceOption = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or mps.")]
@@ -49,7 +49,7 @@ EmbeddingOption = Annotated[
         "--embedding", metavar="MODULE", help="The module whose output is the embedding; default: as the zoo marks it."
     ),
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON instead of a table.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON to standard output instead of a table.")]
 LabelOption = Annotated[
     list[str] | None,
     typer.Option("--label", metavar="KEY=VALUE", help="A label for report to find this result by; repeatable."),

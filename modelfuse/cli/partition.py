@@ -15,7 +15,7 @@ def partition(
     context: typer.Context,
     data: DataOption,
     output: OutputOption,
-    num_clients: Annotated[int, typer.Option("--num-clients", "-K", min=1, help="Clients.")],
+    num_clients: Annotated[int, typer.Option("--num-clients", "-K", min=1, help="Number of clients.")],
     scheme: Annotated[str, typer.Option("--scheme", help="dirichlet-client, nway-kshot or iid.")] = "dirichlet-client",
     alpha: Annotated[
         float | None,

@@ -39,7 +39,9 @@ plot = typer.Typer(
 )
 
 PictureOption = Annotated[Path, typer.Option("--output", "-o", metavar="OUT", help="The picture: .png or .svg.")]
-TitleOption = Annotated[str | None, typer.Option("--title", metavar="TEXT", help="The heading.")]
+TitleOption = Annotated[
+    str | None, typer.Option("--title", metavar="TEXT", help="The heading; default: one made from the data.")
+]
 
 
 @plot.command("split")
