@@ -25,7 +25,7 @@ class Dataset:
     Args:
         name: What the data set is called, without a path.
         inputs: (N, …) uint8 images (N, C, H, W), float32, or int64 tokens, as stored.
-        labels: (N,) int64.
+        labels: (N,) int64, or (N, T) for sequences with a label a step.
         classes: The label order.
         normalisation: What :meth:`batch` takes off and divides by, along axis 1.
     """
@@ -72,8 +72,8 @@ class Dataset:
         return replace(self, inputs=self.inputs.to(device), labels=self.labels.to(device))
 
     def class_counts(self) -> tuple[int, ...]:
-        """Return the number of examples of each class."""
-        return tuple(torch.bincount(self.labels, minlength=len(self.classes)).tolist())
+        """Return the number of examples of each class; steps count each for themselves."""
+        return tuple(torch.bincount(self.labels.flatten(), minlength=len(self.classes)).tolist())
 
     def _constant(self, values: tuple[float, ...]) -> Tensor:
         axes = (1,) * (self.inputs.dim() - 2)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from modelfuse.types import IndexArray
 __all__ = ["Partition", "choose_clients", "draw_partition", "read_partition"]
 
 ATTEMPTS = 100
+OF_SEQUENCES = ("iid", "natural")
 CLIENT, VALIDATION, TEST = "client_", "validation", "test_"
 
 
@@ -83,7 +84,7 @@ def draw_partition(
     Args:
         scheme: A name of :data:`~modelfuse.client.schemes.SCHEMES`.
         settings: What the scheme is told.
-        train: (N,) labels of the train split.
+        train: (N,) labels of the train split; (N, T) for sequences, which only natural and iid divide.
         test: (M,) labels of the test split.
         seed: Seed of the hold-out and of the scheme's draws, each from its own stream.
         holdout: Train examples that the server keeps for validation, drawn uniformly before the split.
@@ -94,7 +95,9 @@ def draw_partition(
     """
     if scheme not in SCHEMES:
         raise OptionError("--scheme", f"{scheme!r} is unknown", f"There are {', '.join(SCHEMES)}.")
-    if settings.num_clients < 1:
+    if train.ndim > 1 and scheme not in OF_SEQUENCES:
+        raise OptionError("--scheme", f"{scheme} divides classes, and a sequence has many", "Use natural or iid.")
+    if settings.num_clients is not None and settings.num_clients < 1:
         raise OptionError("--num-clients", f"{settings.num_clients} is out of range", "There must be at least 1.")
     if not 0 <= holdout < len(train):
         raise OptionError("--server-holdout", f"{holdout} of {len(train)} examples", "Leave some for the clients.")
@@ -102,6 +105,8 @@ def draw_partition(
     held = np.sort(np.random.default_rng(held_seed).choice(len(train), holdout, replace=False))
     rest = np.setdiff1d(np.arange(len(train)), held)
     generator = np.random.default_rng(scheme_seed)
+    if settings.roles is not None:
+        settings = replace(settings, roles=settings.roles.of_train(rest))
     for _ in range(ATTEMPTS):
         division = SCHEMES[scheme](train[rest], test, settings, generator)
         if division is not None and min(map(len, division.train)) >= min_examples:
@@ -109,7 +114,7 @@ def draw_partition(
             return Partition(clients, held, division.test, _details(scheme, settings, seed, train, division, rest))
     raise OptionError(
         "--min-examples",
-        f"none of {ATTEMPTS} draws gave each of {settings.num_clients} clients {min_examples} examples",
+        f"none of {ATTEMPTS} draws gave each of {settings.num_clients or 'the'} clients {min_examples} examples",
         "Lower --min-examples or --num-clients, or raise --alpha.",
     )
 
@@ -118,11 +123,17 @@ def _details(
     scheme: str, settings: SchemeSettings, seed: int, labels: LabelArray, division: Division, rest: IndexArray
 ) -> dict[str, Any]:
     counts = [
-        np.bincount(labels[rest[positions]], minlength=settings.num_classes).tolist() for positions in division.train
+        np.bincount(labels[rest[positions]].ravel(), minlength=settings.num_classes).tolist()
+        for positions in division.train
     ]
-    told = {"alpha": settings.alpha} | ({} if settings.shots is None else asdict(settings.shots))
+    told = {
+        "alpha": settings.alpha,
+        "balance": settings.balance or None,
+        "min_chars": settings.min_chars,
+        "names": list(division.names) or None,
+    } | ({} if settings.shots is None else asdict(settings.shots))
     given = {name: value for name, value in told.items() if value is not None}
-    return {"scheme": scheme, "num_clients": settings.num_clients, **given, "seed": seed, "class_counts": counts}
+    return {"scheme": scheme, "num_clients": len(division.train), **given, "seed": seed, "class_counts": counts}
 
 
 def read_partition(path: Path) -> Partition:

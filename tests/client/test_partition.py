@@ -12,7 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from modelfuse.client.partition import Partition, choose_clients, draw_partition, read_partition
+from modelfuse.client.roles import Roles
 from modelfuse.client.schemes import SCHEMES, SchemeSettings, divide_by_shares
+from modelfuse.client.sources.source import Owners
 from modelfuse.errors import ContentError, FileError, OptionError
 from modelfuse.files.writer import save
 from modelfuse.types import Metadata
@@ -28,7 +30,7 @@ def draw(scheme: str = "dirichlet-client", clients: int = 6, alpha: float | None
 
 
 @given(
-    scheme=st.sampled_from(sorted(SCHEMES)),
+    scheme=st.sampled_from(sorted(SCHEMES.keys() - {"natural", "nway-kshot"})),
     clients=st.integers(1, 8),
     alpha=st.floats(0.05, 50),
     seed=st.integers(0, 2**32),
@@ -87,6 +89,109 @@ def test_skew_follows_alpha() -> None:
 
     assert skew(0.01) > 0.9
     assert skew(1000.0) < 0.3
+
+
+def class_split(alpha: float = 0.5, clients: int = 6, balance: bool = True, **options: Any) -> Partition:
+    settings = SchemeSettings(clients, 10, alpha, balance=balance)
+    return draw_partition("dirichlet-class", settings, LABELS, TEST_LABELS, **options)
+
+
+def test_classes_are_divided_one_by_one() -> None:
+    drawn = draw("dirichlet-class", alpha=0.1, seed=0)
+    counts = np.array(drawn.details["class_counts"])  # (K, C)
+    np.testing.assert_array_equal(counts.sum(axis=0), 60)
+    assert (counts.max(axis=0) > 30).sum() > 5  # one client has most of most classes
+    tested = np.array([np.bincount(TEST_LABELS[indices], minlength=10) for indices in drawn.tests])
+    np.testing.assert_allclose(tested / 20, counts / 60, atol=0.5 / 20 + 0.5 / 60 + 1e-9)
+
+
+@given(alpha=st.floats(0.05, 5), clients=st.integers(2, 8), seed=st.integers(0, 2**32))
+def test_balance_gives_nothing_to_who_has_enough(alpha: float, clients: int, seed: int) -> None:
+    counts = np.array(class_split(alpha, clients, seed=seed, min_examples=1).details["class_counts"])
+    before = np.cumsum(counts, axis=1) - counts  # what each held when a class was divided
+    assert not counts[before >= len(LABELS) / clients].any()
+    assert counts.sum(axis=1).max() < len(LABELS) / clients + 60
+
+
+def test_balance_against_the_rule_by_hand() -> None:
+    settings = SchemeSettings(2, 3, 1.0, balance=True)
+    labels = np.repeat(np.arange(3), 8)
+    drawn = draw_partition("dirichlet-class", settings, labels, labels, seed=5)
+    draws = np.random.default_rng(np.random.SeedSequence(5).spawn(2)[1]).dirichlet([1.0, 1.0], size=3)
+    held, expected = np.zeros(2), []
+    for p in draws:
+        p = p * (held < 12)
+        first = round(p[0] / p.sum() * 8)
+        expected.append([first, 8 - first])
+        held += expected[-1]
+    assert drawn.details["class_counts"] == np.transpose(expected).tolist()
+    assert drawn.details["balance"] is True
+
+
+def test_a_balanced_split_that_cannot_be_is_given_up() -> None:
+    with pytest.raises(OptionError, match="none of 100 draws gave each of 6 clients 101 examples"):
+        class_split(min_examples=101)
+
+
+def play(min_chars: int | None = None, clients: int | None = None, **options: Any) -> Partition:
+    """Divide sequences of two steps among four roles, which own train examples 0 2 3 | 1 6 | 4 5 | none."""
+    names, characters = ("a/X", "a/Y", "b/X", "b/Z"), np.array([900, 20_000, 10_000, 5_000])
+    train, test = Owners(names, characters, np.array([0, 1, 0, 0, 2, 2, 1])), Owners(names, characters, np.arange(4))
+    steps = np.array([[0, 1], [1, 1], [2, 0], [0, 0], [1, 0], [2, 2], [1, 2]])
+    settings = SchemeSettings(clients, 3, min_chars=min_chars, roles=Roles(train, test))
+    return draw_partition("natural", settings, steps, np.zeros((4, 2), dtype=np.int64), **options)
+
+
+def test_natural_clients_are_roles() -> None:
+    drawn = play()
+    assert drawn.details["names"] == ["a/Y", "b/X"]
+    assert [indices.tolist() for indices in drawn.clients] == [[1, 6], [4, 5]]
+    assert [indices.tolist() for indices in drawn.tests] == [[1], [2]]
+    assert drawn.details["class_counts"] == [[0, 3, 1], [1, 1, 2]]  # steps count, not sequences
+    assert drawn.details["num_clients"] == 2
+
+
+def test_fewer_clients_than_roles_are_drawn() -> None:
+    assert {name for seed in range(9) for name in play(clients=1, seed=seed).details["names"]} == {"a/Y", "b/X"}
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_holdout_leaves_roles_their_own(seed: int) -> None:
+    drawn = play(seed=seed, holdout=1)
+    (held,) = drawn.validation.tolist()
+    assert [indices.tolist() for indices in drawn.clients] == [
+        [number for number in own if number != held] for own in ([1, 6], [4, 5])
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"min_chars": 5_000}, "--min-chars: b/Z speaks 5000 characters, too few for both splits. Raise"),
+        ({"clients": 3}, "--num-clients: 2 of 4 roles speak at least 10,000 characters. Lower"),
+        ({"min_chars": 20_001}, "--min-chars: 0 of 4 roles speak at least 20,001"),
+    ],
+)
+def test_roles_that_cannot_be_clients(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        play(**options)
+
+
+def test_schemes_refuse_what_they_do_not_know() -> None:
+    for scheme, given_settings, message in (
+        ("natural", {"alpha": 0.5}, "--alpha: the scheme natural has no such setting"),
+        ("natural", {}, "--scheme natural: the data set does not come with clients"),
+        ("iid", {"balance": True}, "--balance: the scheme iid has"),
+        ("dirichlet-client", {"alpha": 0.5, "min_chars": 5}, "--min-chars: the scheme dirichlet-client has"),
+    ):
+        settings = SchemeSettings(3, 10, **given_settings)
+        with pytest.raises(OptionError, match=message):
+            draw_partition(scheme, settings, LABELS, TEST_LABELS)
+    with pytest.raises(OptionError, match="--num-clients: the scheme needs"):
+        draw_partition("iid", SchemeSettings(None, 10), LABELS, TEST_LABELS)
+    sequences = np.zeros((4, 2), dtype=np.int64)
+    with pytest.raises(OptionError, match="--scheme: dirichlet-class divides classes, and a sequence has many"):
+        draw_partition("dirichlet-class", SchemeSettings(2, 10, 0.5), sequences, sequences)
 
 
 def test_iid_gives_everybody_as_much() -> None:

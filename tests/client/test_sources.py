@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from modelfuse.client.sources.idx import read_idx
+from modelfuse.client.sources.shakespeare import VOCABULARY
 from modelfuse.client.sources.source import NORMALISATIONS, channels_first, parse_normalisation, usual_normalisation
 from modelfuse.client.sources.strings import open_source
 from modelfuse.errors import ContentError, FileError, InputError, OptionError
@@ -231,6 +232,73 @@ def test_a_users_own_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         open_source("python:own_data:wrong", "train")
     with pytest.raises(ContentError, match="returned int"):
         open_source("python:own_data:nothing", "train")
+
+
+PLAY = "ADAM:\n{}\nGod $ave\n\nEVE:\n{}\n\nADAM:\n{}\n"
+
+
+def write_play(folder: Path, *speeches: str) -> str:
+    folder.mkdir(parents=True)
+    (folder / "eden.txt").write_text(PLAY.format(*speeches))
+    return f"shakespeare:{folder}"
+
+
+def decoded(codes: NDArray[np.int64]) -> list[str]:
+    return ["".join(VOCABULARY[code] for code in row) for row in codes]
+
+
+def test_a_role_is_cut_into_sequences_in_the_order_it_speaks(tmp_path: Path) -> None:
+    first, second, third = "abcdefghij" * 30, "short", "klmnopqrst" * 30
+    text = write_play(tmp_path / "plays", first, second, third)
+    spoken = f"{first}\nGod }}ave\n{third}"
+    cut = len(spoken) * 80 // 100
+    for split, part in (("train", spoken[:cut]), ("test", spoken[cut:])):
+        source = open_source(text, split)  # type: ignore[arg-type]
+        inputs = source.read(None)
+        assert source.owners is not None
+        assert source.owners.names == ("eden/ADAM", "eden/EVE")
+        assert source.owners.characters.tolist() == [len(spoken), len(second)]
+        assert source.owners.of.tolist() == [0] * ((len(part) - 1) // 80)  # Eve speaks too little for a sequence
+        assert inputs.shape == source.labels.shape == (len(source.owners.of), 80)
+        assert "".join(decoded(inputs)) == part[: inputs.size]
+        assert "".join(decoded(source.labels)) == part[1 : inputs.size + 1]
+        np.testing.assert_array_equal(source.read(np.array([0])), inputs[:1])
+
+
+def test_plays_lie_in_the_folder_or_in_plays(tmp_path: Path) -> None:
+    inside = write_play(tmp_path / "a" / "plays", *["x" * 90] * 3)
+    assert (
+        open_source(f"shakespeare:{tmp_path / 'a'}", "train").labels.shape == open_source(inside, "train").labels.shape
+    )
+
+
+def test_the_shared_plays(shared: Path) -> None:
+    """The roles and their characters are those of roles.tsv, whose counts have one newline more each."""
+    folder = shared / "data" / "shakespeare"
+    source = open_source(f"shakespeare:{folder}", "train")
+    lines = [line.split("\t") for line in (folder / "roles.tsv").read_text().splitlines()[1:]]
+    assert source.owners is not None
+    counted = dict(zip(source.owners.names, source.owners.characters + 1, strict=True))
+    assert counted == {f"{play}/{role}": int(characters) for play, role, _, _, characters in lines}
+    assert (source.owners.characters >= 10_000).sum() == 135
+
+
+def test_faults_of_plays(tmp_path: Path) -> None:
+    with pytest.raises(FileError, match=f"shakespeare:{tmp_path}: there is no play"):
+        open_source(f"shakespeare:{tmp_path}", "train")
+    (tmp_path / "one.txt").write_text("ADAM:\nMadam, I'm Adam.\n")
+    with pytest.raises(ContentError, match="no role speaks enough"):
+        open_source(f"shakespeare:{tmp_path}", "train")
+    (tmp_path / "one.txt").write_text("ADAM:\nMadam\n\nExeunt\n")
+    with pytest.raises(ContentError, match=r"one.txt: a block begins with 'Exeunt'. Begin"):
+        open_source(f"shakespeare:{tmp_path}", "train")
+    (tmp_path / "one.txt").write_bytes(b"\xff\xfe\xff")
+    with pytest.raises(FileError, match=r"one.txt: not a text"):
+        open_source(f"shakespeare:{tmp_path}", "train")
+
+
+def test_the_vocabulary_is_80_characters() -> None:
+    assert len(set(VOCABULARY)) == len(VOCABULARY) == 80
 
 
 def test_faults_of_data_strings(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -16,6 +16,7 @@ __all__ = [
     "NORMALISATIONS",
     "LabelArray",
     "Normalisation",
+    "Owners",
     "Source",
     "SplitName",
     "channels_first",
@@ -54,17 +55,37 @@ NORMALISATIONS: Mapping[str, Normalisation] = {
 }
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Owners:
+    """Who the examples of a split belong to, where a data set comes with clients of its own.
+
+    Args:
+        names: (R,) what the owners are called.
+        characters: (R,) how many characters each speaks, in both splits together.
+        of: (N,) the owner of each example.
+    """
+
+    names: tuple[str, ...]
+    characters: IndexArray
+    of: IndexArray
+
+    def at(self, positions: IndexArray) -> Owners:
+        """Return the owners of some of the examples, in that order."""
+        return replace(self, of=self.of[positions])
+
+
 @dataclass(frozen=True, slots=True)
 class Source:
     """One split of a data set.
 
     Args:
         name: What the data set is called, without a path.
-        labels: (N,): each example's class.
+        labels: (N,): each example's class; (N, T): the class of each step of a sequence.
         classes: The label order.
         read: Returns the inputs of the examples at the given indices, or of all (None): (n, C, H, W) uint8 images,
             float32 arrays of any shape, or int64 tokens.
         normalisation: The data set's own, or None for the usual one of such inputs (:func:`usual_normalisation`).
+        owners: Who the examples belong to, or None if the data set does not say.
     """
 
     name: str
@@ -72,6 +93,7 @@ class Source:
     classes: tuple[str, ...]
     read: Callable[[IndexArray | None], NDArray[Any]]
     normalisation: Normalisation | None = None
+    owners: Owners | None = None
 
 
 def usual_normalisation(inputs: NDArray[Any]) -> Normalisation:

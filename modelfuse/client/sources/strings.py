@@ -8,6 +8,7 @@ from modelfuse.client.sources.arrays import open_npz, open_python
 from modelfuse.client.sources.digits import open_digits
 from modelfuse.client.sources.idx import open_fashion_mnist, open_mnist
 from modelfuse.client.sources.image_folder import open_image_folder
+from modelfuse.client.sources.shakespeare import open_shakespeare
 from modelfuse.client.sources.source import Source, SplitName
 from modelfuse.client.sources.torchvision_sets import open_cifar10, open_cifar100, open_svhn
 from modelfuse.errors import OptionError
@@ -22,6 +23,7 @@ SOURCES: Mapping[str, tuple[str, Callable[[str, SplitName, bool], Source]]] = {
     "cifar100": ("cifar100:ROOT", open_cifar100),
     "svhn": ("svhn:ROOT", open_svhn),
     "imagefolder": ("imagefolder:ROOT", open_image_folder),
+    "shakespeare": ("shakespeare:FOLDER", open_shakespeare),
     "npz": ("npz:FILE", open_npz),
     "python": ("python:PKG.MOD:FACTORY", open_python),
 }
