@@ -38,6 +38,12 @@ def report(
     show: Annotated[
         str, typer.Option("--show", metavar="KEYS", help="Keys to show beside each figure, such as the picked rho,lam.")
     ] = "",
+    pick: Annotated[
+        str,
+        typer.Option(
+            "--pick", metavar="KEYS", help="Of results that differ in these, only the best validated counts: epochs."
+        ),
+    ] = "",
     reference: ReferenceOption = None,
     digits: Annotated[int, typer.Option("--digits", min=0, max=10, help="Decimals of percentages.")] = 1,
     form: Annotated[
@@ -58,6 +64,9 @@ def report(
     is named, as in train_client.seed. A label beats a field, a field beats the history. Of a merge that chose from a
     grid, every candidate can be listed (value validation_accuracy, key picked true or false).
 
+    What the server's hold-out has to decide, such as the local epochs, is named by --pick: beside the results it needs
+    the reports of their merges, made with --validate.
+
     The best of each column is marked; cells without a result are shown as –. Two results of one cell with the same
     seed are an error. The json format lists file, model_id and settings behind every figure.
 
@@ -66,13 +75,14 @@ def report(
       modelfuse report results/*.json --rows method --columns dataset,alpha
       modelfuse report results/*.json --columns alpha --reference paper.csv -o table.md
       modelfuse report results/*.json --rows method --show rho,lam
+      modelfuse report results/*.json merges/*.json --pick epochs --show epochs,rho,lam
       modelfuse report merge.json --rows rho --columns lam --value validation_accuracy
       modelfuse report merges/*.json --rows group --columns round --value permuted
       modelfuse eval clients/ --data digits --json | modelfuse report - --rows model
     """
     screen: Screen = context.obj
     chosen = _format(form, output)
-    table = gather(screen, results, layout_of(rows, columns, value, where, over, show), reference)
+    table = gather(screen, results, layout_of(rows, columns, value, where, over, show, pick), reference)
 
     from modelfuse.reporting import formats
     from modelfuse.reporting.output import write_whole

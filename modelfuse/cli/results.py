@@ -54,7 +54,9 @@ ReferenceOption = Annotated[
 ]
 
 
-def layout_of(rows: str, columns: str, value: str, where: Sequence[str] | None, over: str, show: str = "") -> Layout:
+def layout_of(
+    rows: str, columns: str, value: str, where: Sequence[str] | None, over: str, show: str = "", pick: str = ""
+) -> Layout:
     """Return the layout that the options describe.
 
     Raises:
@@ -64,7 +66,8 @@ def layout_of(rows: str, columns: str, value: str, where: Sequence[str] | None, 
 
     if not _keys(rows):
         raise OptionError("--rows", "no key is given", "Write --rows method.")
-    return Layout(_keys(rows), _keys(columns), value, tuple(map(_filter, where or ())), _keys(over), _keys(show))
+    filters = tuple(map(_filter, where or ()))
+    return Layout(_keys(rows), _keys(columns), value, filters, _keys(over), _keys(show), _keys(pick))
 
 
 def gather(screen: Screen, results: Sequence[Path], layout: Layout, references: Sequence[Path] | None = None) -> Table:

@@ -117,7 +117,8 @@ def _of_merge(document: Mapping[str, Any], file: str) -> Iterator[Record]:
         values = figures(candidate, {"validation_accuracy": "validation_accuracy"}, place)
         at = _objectives(optional(candidate, "objective", dict, place), place)
         values |= {"candidate_objective": at["objective"]} if "objective" in at else {}
-        yield Record(file, subject, (), {**fields, **tried, "picked": picked, **labels}, values)
+        behind = ids if picked == "true" else ()
+        yield Record(file, subject, behind, {**fields, **tried, "picked": picked, **labels}, values)
 
 
 def _of_group(group: Any, where: str) -> dict[str, float]:

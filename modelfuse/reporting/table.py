@@ -11,6 +11,7 @@ from modelfuse.errors import ContentError, OptionError
 from modelfuse.reporting.quantities import QUANTITIES, Quantity
 from modelfuse.reporting.records import Record
 from modelfuse.reporting.reference import Reference
+from modelfuse.reporting.selection import best_validated
 
 __all__ = ["Cell", "Head", "Layout", "Table", "tabulate"]
 
@@ -26,6 +27,7 @@ class Layout:
         where: Only records with these values of these keys count.
         over: Keys that tell the runs of one cell apart.
         show: Keys whose values are shown beside each figure: what was picked.
+        pick: Keys to choose by: of runs that differ in these, only the one whose merge validated best counts.
     """
 
     rows: tuple[str, ...]
@@ -34,6 +36,7 @@ class Layout:
     where: tuple[tuple[str, str], ...] = ()
     over: tuple[str, ...] = ("seed",)
     show: tuple[str, ...] = ()
+    pick: tuple[str, ...] = ()
 
     @property
     def quantity(self) -> Quantity:
@@ -131,6 +134,9 @@ def tabulate(records: Sequence[Record], layout: Layout, references: Sequence[Ref
         missing = ", ".join(key for key in keys if not any(key in record.fields for record in usable))
         what = f"no result has {missing}" if missing else f"no result has all of {', '.join(keys)}"
         raise OptionError("--rows and --columns", what, f"The keys are {', '.join(_keys(usable))}.")
+    if layout.pick:
+        apart = (*layout.rows, *layout.columns, *layout.over)
+        placed = best_validated(placed, layout.pick, apart, records)
     cells = _cells(placed, layout)
     columns = tuple(sorted({column for _, column in cells}, key=_natural))
     rows = _rows({row for row, _ in cells}, references)
