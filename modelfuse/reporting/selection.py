@@ -38,10 +38,9 @@ def best_validated(
         rivals.setdefault(cell, {}).setdefault(choice, []).append(record)
     kept: list[Record] = []
     for choices in rivals.values():
-        if len(choices) == 1:
-            kept += next(iter(choices.values()))
-            continue
-        kept += max(choices.values(), key=lambda found: _score(found[0], scores))
+        found = list(choices.values())
+        best = found[0] if len(found) == 1 else max(found, key=lambda runs: _score(runs[0], scores))
+        kept.extend(best)
     return kept
 
 
