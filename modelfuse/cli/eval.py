@@ -33,6 +33,10 @@ def evaluate(
         str, typer.Option("--split", help="test, train, or validation: what the partition holds out for the server.")
     ] = "test",
     partition: PartitionOption = None,
+    clients_only: Annotated[
+        bool,
+        typer.Option("--clients-only", help="Leave out examples of nobody in the --partition, such as minor roles."),
+    ] = False,
     personal: Annotated[
         bool, typer.Option("--personal", help="Judge each client's model on its own examples alone, with --partition.")
     ] = False,
@@ -79,8 +83,9 @@ def evaluate(
         from modelfuse.cli.personal import Question, judge_personally
         from modelfuse.errors import OptionError
 
-        if ensemble:
-            raise OptionError("--ensemble", "clients are judged one by one", "Leave it out, or leave --personal out.")
+        for option, given in (("--ensemble", ensemble), ("--clients-only", clients_only)):
+            if given:
+                raise OptionError(option, "clients are judged one by one", "Leave it out, or leave --personal out.")
         question = Question(
             files=files,
             data=data,
@@ -115,7 +120,9 @@ def evaluate(
     where = pick_device(device)
     models = [open_kind(path, "model") for path in files]
     weights = work.ensemble_weights(models, weighting) if ensemble else None
-    examination = work.open_examination(data, chosen, partition, download=download, normalize=normalize)
+    examination = work.open_examination(
+        data, chosen, partition, download=download, normalize=normalize, clients_only=clients_only
+    )
     with context.obj.progress(len(examination.dataset), f"judge {len(models)} models") as bar:
         document: dict[str, Any] = work.examine(
             models,

@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
+import numpy as np
 import torch
 
 from modelfuse import __version__
@@ -44,7 +46,13 @@ class Examination:
 
 
 def open_examination(
-    data: str, split: EvalSplit, partition: Path | None, *, download: bool = False, normalize: str | None = None
+    data: str,
+    split: EvalSplit,
+    partition: Path | None,
+    *,
+    download: bool = False,
+    normalize: str | None = None,
+    clients_only: bool = False,
 ) -> Examination:
     """Load the examples that models are judged by.
 
@@ -54,14 +62,17 @@ def open_examination(
         partition: The partition's file; with it every model is also judged on each client's own part of the split.
         download: Fetch the data set if it is not there.
         normalize: What ``--normalize`` says, or None for the data set's own normalisation.
+        clients_only: Leave out what belongs to none of the partition's clients (a role that is no client).
 
     Raises:
-        OptionError: The validation split without a partition, or no data set has this name.
+        OptionError: The validation split or ``clients_only`` without a partition, or no data set has this name.
         FileError: A file is not there or cannot be read.
         ContentError: The partition is another data set's, or holds nothing out.
     """
     division = None if partition is None else read_partition(partition)
     where = str(partition)
+    if clients_only and (division is None or split == "validation"):
+        raise OptionError("--clients-only", "nobody says whose the examples are", "Pass a --partition of this split.")
     if split == "validation":
         if division is None:
             raise OptionError("--split validation", "nobody says what is held out", "Pass the --partition.")
@@ -70,8 +81,15 @@ def open_examination(
         source = open_source(data, "train", download)
         division.check(len(source.labels), None, where)
         return Examination(read_dataset(source, normalize, division.validation), split)
-    dataset = load_data(data, split, download, normalize)
-    return Examination(dataset, split, {} if division is None else _parts(division, split, len(dataset), where))
+    if division is None:
+        return Examination(load_data(data, split, download, normalize), split)
+    source = open_source(data, split, download)
+    parts = _parts(division, split, len(source.labels), where)
+    if not clients_only:
+        return Examination(read_dataset(source, normalize), split, parts)
+    ends = np.cumsum([0, *map(len, parts.values())])
+    among = {number: np.arange(*span) for number, span in zip(parts, pairwise(ends), strict=True)}
+    return Examination(read_dataset(source, normalize, np.concatenate([*parts.values()])), split, among)
 
 
 def _parts(division: Partition, split: EvalSplit, count: int, where: str) -> dict[int, IndexArray]:

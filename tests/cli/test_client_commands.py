@@ -260,6 +260,17 @@ def test_eval_on_the_servers_holdout(folder: Path) -> None:
     assert said["results"][0]["count"] == 100
 
 
+def test_eval_leaves_out_what_is_nobodys(folder: Path) -> None:
+    tests = [np.array([4, 2]), np.array([5, 9, 7])]
+    save_file({f"{name}_{k}": own for k, own in enumerate(tests) for name in ("client", "test")}, "few.safetensors")
+    words = [MODELS[0], "--data", "digits", "--partition", "few.safetensors"]
+    (among,), (all_,) = evaluated(*words, "--clients-only")["results"], evaluated(*words)["results"]
+    assert (among["count"], all_["count"]) == (5, 359)
+    assert among["per_client"] == all_["per_client"]
+    right = [part["accuracy"] * part["count"] for part in among["per_client"]]
+    assert among["accuracy"] == pytest.approx(sum(right) / 5)
+
+
 def test_an_ensemble_can_weigh_by_examples(folder: Path) -> None:
     uniform = evaluated(*MODELS, "--data", "digits", "--ensemble")["ensemble"]
     weighted = evaluated(*MODELS, "--data", "digits", "--ensemble", "--ensemble-weights", "examples")["ensemble"]
@@ -289,6 +300,7 @@ def test_outputs_that_are_not_finite_are_said(folder: Path, capsys: pytest.Captu
 @pytest.mark.parametrize(
     ("words", "message"),
     [
+        ([MODELS[0], "--data", "digits", "--clients-only"], "--clients-only: nobody says whose the examples are."),
         (
             [MODELS[0], "--data", "digits", "--split", "validation"],
             "nobody says what is held out. Pass the --partition",
