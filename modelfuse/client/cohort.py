@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -70,7 +69,6 @@ class Cohort:
         Args:
             jobs: Clients that train at the same time.
         """
-        importlib.import_module("torch._dynamo")  # the first optimiser imports it (2 s): once, before the fork
         with _threads(1):  # before a fork no pool of threads may have been at work
             return Workers([partial(self._train, run) for run in self.runs], jobs)
 

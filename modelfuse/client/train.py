@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.optim.sgd import sgd
 
 from modelfuse.client.augment import augment
 from modelfuse.client.data import Dataset
@@ -27,7 +28,6 @@ Objective: TypeAlias = Callable[[nn.Module, Tensor, Tensor], Tensor]
 """(network, inputs, labels) to the mean loss of a batch."""
 
 PREPARED_BYTES = 2 << 30  # normalise a client's examples once and for all, up to this size
-MOMENTUM = "momentum_buffer"  # torch's name for it in the optimiser's state
 
 
 def cross_entropy(network: nn.Module, inputs: Tensor, labels: Tensor) -> Tensor:
@@ -88,13 +88,7 @@ class Trainer:
         for name, parameter in network.named_parameters():
             parameter.requires_grad_(name in self._parameters)
         self._anchors = [p.detach().clone() for p in self._parameters.values()] if settings.prox_mu else []
-        self._optimizer = torch.optim.SGD(
-            self._parameters.values(),
-            lr=settings.lr,
-            momentum=settings.momentum,
-            weight_decay=settings.weight_decay,
-            fused=device.type in ("cpu", "cuda"),
-        )
+        self._momenta: dict[str, Tensor | None] = dict.fromkeys(self._parameters)
 
     def run_epoch(self) -> float:
         """Train for one epoch.
@@ -107,8 +101,6 @@ class Trainer:
         """
         seed = derived_seed(self._settings.seed, self._client, self.epoch)
         generator = torch.Generator().manual_seed(seed)
-        for group in self._optimizer.param_groups:
-            group["lr"] = self._settings.rate(self.epoch)
         order = torch.randperm(len(self._dataset), generator=generator)
         total = torch.zeros((), device=self._device)
         self.network.train()
@@ -131,11 +123,10 @@ class Trainer:
 
     def momenta(self) -> dict[str, NDArray[Any]]:
         """Return the optimiser's buffers as arrays, by the names of their parameters."""
-        state = self._optimizer.state
         return {
-            name: np.array(state[parameter][MOMENTUM].cpu().numpy(), order="C")
-            for name, parameter in self._parameters.items()
-            if state[parameter].get(MOMENTUM) is not None
+            name: np.array(buffer.cpu().numpy(), order="C")
+            for name, buffer in self._momenta.items()
+            if buffer is not None
         }
 
     def resume(self, epoch: int, weights: Tensors, momenta: Mapping[str, NDArray[Any]], where: str) -> None:
@@ -153,7 +144,7 @@ class Trainer:
         load_tensors(self.network, weights, where)
         for name, buffer in momenta.items():
             parameter = self._parameters[name]
-            self._optimizer.state[parameter][MOMENTUM] = torch.empty_like(parameter).copy_(torch.from_numpy(buffer))
+            self._momenta[name] = torch.empty_like(parameter).copy_(torch.from_numpy(buffer))
         self.epoch = epoch
 
     def _step(self, chosen: Tensor, generator: torch.Generator) -> Tensor:
@@ -163,12 +154,35 @@ class Trainer:
         bf16 = self._settings.precision == "bf16"
         with torch.autocast(self._device.type, dtype=torch.bfloat16, enabled=bf16):
             loss = self._objective(self.network, inputs, self._dataset.labels[chosen])
-        self._optimizer.zero_grad(set_to_none=True)
+        for parameter in self._parameters.values():
+            parameter.grad = None
         loss.backward()  # type: ignore[no-untyped-call]
         if self._settings.prox_mu:
             self._add_proximal_gradient()
-        self._optimizer.step()
+        self._descend()
         return loss.detach()
+
+    def _descend(self) -> None:
+        """Take a step of gradient descent; parameters that the loss does not depend on stay."""
+        trained = {name: parameter for name, parameter in self._parameters.items() if parameter.grad is not None}
+        buffers = [self._momenta[name] for name in trained]
+        with torch.no_grad():
+            # the functional form: an optimiser object would import torch's compiler, which takes seconds
+            sgd(
+                list(trained.values()),
+                [parameter.grad for parameter in trained.values() if parameter.grad is not None],
+                buffers,
+                has_sparse_grad=False,
+                foreach=False,
+                fused=self._device.type in ("cpu", "cuda"),
+                weight_decay=self._settings.weight_decay,
+                momentum=self._settings.momentum,
+                lr=self._settings.rate(self.epoch),
+                dampening=0.0,
+                nesterov=False,
+                maximize=False,
+            )
+        self._momenta.update(zip(trained, buffers, strict=True))
 
     def _add_proximal_gradient(self) -> None:
         """Add μ (w − w_global), the gradient of FedProx's term, exactly.
