@@ -73,8 +73,9 @@ def run(job: Job, output: Path, report: Path | None, orders: Path | None, screen
     points = [from_options(method, job.method, point) for point in _grid(job.options)]
     count = len(points) * len(job.given.references)
     if count > 1 and job.validation is None:
+        several = [f"--{name}" for name, values in job.options.items() if isinstance(values, list) and len(values) > 1]
         raise OptionError(
-            "--rho/--lam/--reference",
+            "/".join(several or ["--reference"]),
             f"{count} candidates and nothing to choose by",
             "Pass --validate DATA --partition P, or one value of each.",
         )
@@ -113,7 +114,7 @@ def _gathered(job: Job, method: type[Method]) -> Uploads:
         raise OptionError("--validate", "a part of a network predicts nothing", "Pass --rest FILE too.")
     if method.takes == "prototypes":
         return gather_prototypes(job.given)
-    return gather(job.given, needs_fisher=method.needs_fisher)
+    return gather(job.given, needs_fisher=method.needs_fisher, equal_widths=not method.takes_unequal_widths)
 
 
 def _grid(options: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -152,7 +153,7 @@ def _choose(
                 best = candidate
             progress.advance()
     if best is None:
-        raise OptionError("--rho/--lam", "the grid is empty", "Give at least one value.")
+        raise OptionError("--method", "the grid is empty", "Give at least one value.")
     return best, tried
 
 
@@ -212,15 +213,23 @@ def _show_grid(tried: Sequence[Mapping[str, Any]], screen: Screen) -> None:
     screen.table("Candidates", [*varying, "validation %"], rows)
 
 
+def growth(groups: Mapping[str, Any]) -> str:
+    """Return in words how far matched groups grew: from the widest client's units to the global ones."""
+    return ", ".join(f"{name} {max(group['local_widths'])} → {group['width']}" for name, group in groups.items())
+
+
 def _summary(method: str, output: Path, best: Candidate, uploads: Uploads) -> str:
     text = f"{output}: {method} of {len(uploads.clients)} clients"
     objective = best.merged.report.get("objective")
     if objective:
         text += f"; J = {objective['aligned']:.6g} aligned, {objective['identity']:.6g} by index"
         text += f": {objective['chosen']} merge kept"
-    fractions = [np.mean(group["permuted_fraction"]) for group in best.merged.report.get("groups", {}).values()]
+    groups = best.merged.report.get("groups", {})
+    fractions = [np.mean(group["permuted_fraction"]) for group in groups.values() if "permuted_fraction" in group]
     if fractions:
         text += f"; {100 * float(np.mean(fractions)):.0f} % of units permuted"
+    if "parameters" in best.merged.report:
+        text += f"; {growth(groups)}; {best.merged.report['parameters']['growth']:.2f} × the parameters"
     missing = best.merged.report.get("entries_without_weight")
     if missing:
         text += f"; {missing} entries that no Fisher weighs took the plain mean"

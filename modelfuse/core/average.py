@@ -8,7 +8,7 @@ import numpy as np
 
 from modelfuse.types import FloatArray
 
-__all__ = ["objective", "plain_mean", "weighted_mean"]
+__all__ = ["members_mean", "objective", "plain_mean", "weighted_mean"]
 
 
 def weighted_mean(
@@ -51,6 +51,26 @@ def plain_mean(values: Sequence[FloatArray], shares: Sequence[float]) -> FloatAr
     for value, share in zip(values, shares, strict=True):
         mean += share * value
     return np.asarray(mean / float(sum(shares)))
+
+
+def members_mean(values: Sequence[FloatArray], weights: Sequence[FloatArray]) -> tuple[FloatArray, FloatArray]:
+    """Return the weighted mean over the clients that have an entry, entry by entry; 0 where none has.
+
+    Args:
+        values: One array a client, all of one shape; 0 where a client lacks an entry.
+        weights: One array a client, broadcastable to that shape, at least 0; 0 where it lacks the entry.
+
+    Returns:
+        The mean, and the summed weights, broadcastable to its shape.
+
+    Source: FedMA §2.1 (dummy units do not count).
+    """
+    total = np.zeros(np.broadcast_shapes(*(np.shape(weight) for weight in weights)))
+    mean = np.zeros(np.shape(values[0]))
+    for value, weight in zip(values, weights, strict=True):
+        mean += weight * value
+        total += weight
+    return np.divide(mean, total, out=np.zeros_like(mean), where=total > 0), total
 
 
 def objective(merged: FloatArray, values: Sequence[FloatArray], precisions: Sequence[FloatArray | float]) -> float:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from modelfuse.spec.axes import Axis, PermutationSpec, Place
 from modelfuse.types import BoolArray, FloatArray, Order, Tensors
 
-__all__ = ["invert", "presence", "realign", "realign_tensor", "unit_matrix", "write_units"]
+__all__ = ["invert", "local_part", "presence", "realign", "realign_tensor", "unit_matrix", "write_units"]
 
 
 def unit_matrix(tensors: Tensors, places: Sequence[Place]) -> FloatArray:
@@ -81,6 +81,31 @@ def realign_tensor(
         moved = np.zeros((*before, axis.stack, width, axis.block, *after), dtype=array.dtype)
         moved[(slice(None),) * (dimension + 1) + (order,)] = local
         array = moved.reshape(*before, axis.stack * width * axis.block, *after)  # (…, s·width·b, …)
+    return array
+
+
+def local_part(tensors: Tensors, spec: PermutationSpec, orders: Mapping[str, Order]) -> dict[str, NDArray[Any]]:
+    """Return the part of a global model that is one client's, in the client's own order: the inverse of ``realign``.
+
+    Args:
+        tensors: The global model's tensors; those without a row in the spec stay as they are.
+        spec: The permutation spec.
+        orders: For each group to cut, (n_k,) the global unit that each local unit became.
+
+    Source: FedMA §2.3, FedMA with communication.
+    """
+    return {name: _local_tensor(array, spec.axes.get(name, ()), orders) for name, array in tensors.items()}
+
+
+def _local_tensor(array: NDArray[Any], axes: Sequence[Axis | None], orders: Mapping[str, Order]) -> NDArray[Any]:
+    for dimension, axis in enumerate(axes):
+        if axis is None or axis.group not in orders:
+            continue
+        order = orders[axis.group]
+        before, after = array.shape[:dimension], array.shape[dimension + 1 :]
+        units = array.reshape(*before, axis.stack, -1, axis.block, *after)  # (…, s, width, b, …)
+        mine = np.take(units, order, axis=dimension + 1)  # (…, s, n_k, b, …)
+        array = mine.reshape(*before, axis.stack * len(order) * axis.block, *after)  # (…, s·n_k·b, …)
     return array
 
 

@@ -16,6 +16,8 @@ METHODS = {
     "fedavg": "modelfuse.methods.fedavg:FedAvg",
     "fisher": "modelfuse.methods.fisher:FisherMerge",
     "fedfiot": "modelfuse.methods.fedfiot:FedFiOT",
+    "pfnm": "modelfuse.methods.pfnm:PFNM",
+    "fedma": "modelfuse.methods.fedma:FedMA",
     "fedproto": "modelfuse.methods.fedproto:FedProto",
 }
 """Every method by its name on the command line: where its class is. Nothing is imported before it is asked for."""

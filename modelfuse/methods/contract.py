@@ -57,6 +57,8 @@ class Method(Protocol):
     """Whether the permutation spec must be known."""
     takes_reference: ClassVar[bool]
     """Whether clients are aligned to a reference that the user may name."""
+    takes_unequal_widths: ClassVar[bool]
+    """Whether groups may be wider in some clients than in others."""
 
     def merge(self, uploads: Uploads) -> Merged:
         """Return the merge of the clients' uploads."""

@@ -27,6 +27,7 @@ class FedAvg:
     needs_fisher: ClassVar[bool] = False
     needs_spec: ClassVar[bool] = False
     takes_reference: ClassVar[bool] = False
+    takes_unequal_widths: ClassVar[bool] = False
 
     weighting: str = "examples"
 

@@ -48,6 +48,7 @@ class FedFiOT:
     needs_fisher: ClassVar[bool] = True
     needs_spec: ClassVar[bool] = True
     takes_reference: ClassVar[bool] = True
+    takes_unequal_widths: ClassVar[bool] = False
 
     rho: float = 0.3
     lam: float = 1e-4

@@ -32,6 +32,7 @@ class FedProto:
     needs_fisher: ClassVar[bool] = False
     needs_spec: ClassVar[bool] = False
     takes_reference: ClassVar[bool] = False
+    takes_unequal_widths: ClassVar[bool] = False
 
     weighting: str = "uniform"
 

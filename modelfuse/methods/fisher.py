@@ -32,6 +32,7 @@ class FisherMerge:
     needs_fisher: ClassVar[bool] = True
     needs_spec: ClassVar[bool] = False
     takes_reference: ClassVar[bool] = False
+    takes_unequal_widths: ClassVar[bool] = False
 
     rho: float = 1.0
     lam: float = 0.0

@@ -12,6 +12,7 @@ from modelfuse.files.checkpoint import Checkpoint
 from modelfuse.files.layout import is_float
 from modelfuse.files.patterns import Patterns, part_of
 from modelfuse.files.prototypes import read_prototypes
+from modelfuse.methods.agreement import check_classes, check_shapes, check_tensors
 from modelfuse.methods.uploads import Upload, Uploads, is_running_statistic
 from modelfuse.spec.architectures import parse_architecture
 from modelfuse.spec.axes import PermutationSpec
@@ -28,6 +29,7 @@ class Given:
         files: Models and Fishers, in any order.
         fishers: Fishers of foreign models, in the order of the models; empty where files name their models.
         num_examples: n_k of each model in the order given, or None where the files say it.
+        class_counts: Examples of each class, one row a model in the order given, or None where the files say it.
         spec: A permutation spec that replaces the files', or None.
         architecture: An architecture string that replaces the files', or None.
         references: The reference models to choose from; None stands for the client with the most examples.
@@ -37,6 +39,7 @@ class Given:
     files: Sequence[Checkpoint]
     fishers: Sequence[Checkpoint] = ()
     num_examples: Sequence[int] | None = None
+    class_counts: Sequence[Sequence[int]] | None = None
     spec: PermutationSpec | None = None
     architecture: str | None = None
     references: Sequence[Checkpoint | None] = (None,)
@@ -63,18 +66,18 @@ def gather(given: Given, needs_fisher: bool, equal_widths: bool = True) -> Uploa
             raise FileError(file.label, f"a {_kind(file)} file where a model is needed", "Leave it out.")
     if not models:
         raise OptionError("FILES", "there is no model among them", "Name at least one client's model.")
-    infos = _infos(models, given.num_examples)
+    infos = _infos(models, given)
     fishers = _paired(models, loose, given.fishers, needs_fisher)
     architecture, spec = _structure(given, models)
     if given.part:
         models = [part_of(model, given.part) for model in models]
     clients = [Upload(*parts) for parts in zip(models, fishers, infos, strict=True)]
     clients = [clients[index] for index in _canonical_order(clients)]
-    _check_tensors(clients, spec and spec.part(models[0].layout) if given.part else spec, equal_widths)
-    _check_classes(clients)
+    check_tensors(clients, spec and spec.part(models[0].layout) if given.part else spec, equal_widths)
+    check_classes(clients)
     for reference in filter(None, given.references):
         if equal_widths:
-            _check_shapes(clients[0].model, reference)
+            check_shapes(clients[0].model, reference)
     return Uploads(tuple(clients), spec, architecture, given.references[0])
 
 
@@ -89,7 +92,12 @@ def gather_prototypes(given: Given) -> Uploads:
         ContentError: Clients differ in the embedding's width or in their label order.
         OptionError: An option goes with models only.
     """
-    for option, value in (("--fisher", given.fishers), ("--num-examples", given.num_examples), ("--only", given.part)):
+    for option, value in (
+        ("--fisher", given.fishers),
+        ("--num-examples", given.num_examples),
+        ("--class-counts", given.class_counts),
+        ("--only", given.part),
+    ):
         if value:
             raise OptionError(option, "prototypes are merged, not models", "Leave it out.")
     for file in given.files:
@@ -102,7 +110,7 @@ def gather_prototypes(given: Given) -> Uploads:
     infos = [file.metadata.client if file.metadata and file.metadata.client else ClientInfo() for file in given.files]
     clients = [Upload(file, None, info) for file, info in zip(given.files, infos, strict=True)]
     clients = [clients[index] for index in _canonical_order(clients)]
-    _check_classes(clients)
+    check_classes(clients)
     widths = [read_prototypes(client.model).width for client in clients]
     for client, width in zip(clients, widths, strict=True):
         if width != widths[0]:
@@ -118,22 +126,27 @@ def _kind(file: Checkpoint) -> str:
     return "model" if file.metadata is None else file.metadata.kind
 
 
-def _infos(models: Sequence[Checkpoint], num_examples: Sequence[int] | None) -> list[ClientInfo]:
+def _infos(models: Sequence[Checkpoint], given: Given) -> list[ClientInfo]:
     infos = [model.metadata.client if model.metadata and model.metadata.client else ClientInfo() for model in models]
-    if num_examples is not None:
-        if len(num_examples) != len(models):
-            raise OptionError(
-                "--num-examples",
-                f"{len(num_examples)} numbers for {len(models)} models",
-                "Give one a model, in the order of the files.",
-            )
-        infos = [replace(info, num_examples=count) for info, count in zip(infos, num_examples, strict=True)]
+    if given.num_examples is not None:
+        _check_one_each("--num-examples", "numbers", given.num_examples, models)
+        infos = [replace(info, num_examples=count) for info, count in zip(infos, given.num_examples, strict=True)]
+    if given.class_counts is not None:
+        _check_one_each("--class-counts", "rows", given.class_counts, models)
+        infos = [replace(info, class_counts=tuple(row)) for info, row in zip(infos, given.class_counts, strict=True)]
     for model, info in zip(models, infos, strict=True):
         if info.num_examples is not None and info.num_examples < 1:
             raise ContentError(
                 model.label, f"it was trained on {info.num_examples} examples", "Leave this client out of the merge."
             )
     return infos
+
+
+def _check_one_each(option: str, what: str, values: Sequence[Any], models: Sequence[Checkpoint]) -> None:
+    if len(values) != len(models):
+        raise OptionError(
+            option, f"{len(values)} {what} for {len(models)} models", "Give one a model, in the order of the files."
+        )
 
 
 def _paired(
@@ -233,60 +246,3 @@ def _structure(given: Given, models: Sequence[Checkpoint]) -> tuple[str | None, 
                 label, f"its architecture is not that of {first}", "Merge clients of one architecture, or pass --spec."
             )
     return architecture, PermutationSpec.from_json(specs[first], first)
-
-
-def _check_tensors(clients: Sequence[Upload], spec: PermutationSpec | None, equal_widths: bool) -> None:
-    first = clients[0].model
-    for client in clients[1:]:
-        _check_names(first, client.model)
-        if equal_widths:
-            _check_shapes(first, client.model)
-    if spec is None:
-        return
-    for client in clients:
-        spec.widths(client.model.shapes(), client.model.label)
-        for name in client.model.layout:
-            if name not in spec.axes:
-                raise ContentError(
-                    client.model.label,
-                    f"tensor {name} is not in the permutation spec",
-                    "Pass the --architecture it was trained with, or a --spec that has it.",
-                )
-
-
-def _check_names(first: Checkpoint, other: Checkpoint) -> None:
-    for one, two in ((first, other), (other, first)):
-        missing = next((name for name in one.layout if name not in two.layout), None)
-        if missing is not None:
-            raise ContentError(
-                two.label, f"tensor {missing} is missing, {one.label} has it", "Merge clients of one architecture."
-            )
-    for name, layout in first.layout.items():
-        if is_float(layout.dtype) != is_float(other.layout[name].dtype):
-            raise ContentError(
-                other.label,
-                f"{name} is {other.layout[name].dtype}, in {first.label} it is {layout.dtype}",
-                "Write both with the same kind of number.",
-            )
-
-
-def _check_shapes(first: Checkpoint, other: Checkpoint) -> None:
-    _check_names(first, other)
-    for name, layout in first.layout.items():
-        if layout.shape != other.layout[name].shape:
-            raise ContentError(
-                other.label,
-                f"{name} is {list(other.layout[name].shape)}, in {first.label} it is {list(layout.shape)}",
-                "Merge clients of one width, or use a method that takes several (pfnm, fedma).",
-            )
-
-
-def _check_classes(clients: Sequence[Upload]) -> None:
-    known = [client for client in clients if client.info.classes is not None]
-    for client in known[1:]:
-        if client.info.classes != known[0].info.classes:
-            raise ContentError(
-                client.model.label,
-                f"its label order is not that of {known[0].model.label}",
-                "Train all clients on data with one order of classes.",
-            )

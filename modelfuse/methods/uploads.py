@@ -109,6 +109,32 @@ class Uploads:
         counts = [client.info.num_examples for client in self.clients]
         return None if None in counts else [float(count) for count in counts if count is not None]
 
+    def class_counts(self, classes: int) -> FloatArray:
+        """Return each client's examples of each class, (K, classes).
+
+        Args:
+            classes: Number of classes that the models predict.
+
+        Raises:
+            OptionError: A client's file does not say.
+            ContentError: It has another number of classes, or fewer than no examples of one.
+        """
+        for client in self.clients:
+            counts = client.info.class_counts
+            if counts is None:
+                raise OptionError(
+                    client.model.label,
+                    "the file does not say how many examples of each class it was trained on",
+                    "Pass --class-counts FILE.json with one list a model, in the order of the files.",
+                )
+            if len(counts) != classes or min(counts) < 0:
+                raise ContentError(
+                    client.model.label,
+                    f"its class counts are {list(counts)}, its output layer has {classes} classes",
+                    "Pass the right ones with --class-counts FILE.json.",
+                )
+        return np.array([client.info.class_counts for client in self.clients], dtype=np.float64)
+
     def permutation_spec(self) -> PermutationSpec:
         """Return the spec.
 

@@ -51,7 +51,7 @@ def _uploads(folder: Path, case: dict[str, Any]) -> Uploads:
         fishers=[open_checkpoint(folder / f"fisher_{k}.safetensors") for k in range(case["K"])],
         num_examples=case["sample_counts"],
         spec=_spec(case["architecture"]),
-        reference=None if reference is None else open_checkpoint(reference),
+        references=[None if reference is None else open_checkpoint(reference)],
     )
     return gather(given, needs_fisher=True)
 
