@@ -62,6 +62,18 @@ def train_client(
         list[str] | None,
         typer.Option("--train-only", metavar="PATTERN", help="Train only the parameters called so; repeatable."),
     ] = None,
+    freeze_through: Annotated[
+        str | None,
+        typer.Option("--freeze-through", metavar="GROUP", help="Keep the layers up to this group; FedMA's retraining."),
+    ] = None,
+    freeze_rule: Annotated[
+        str,
+        typer.Option(
+            "--freeze-rule",
+            help="plain: train the rest as told. fedma: without weight decay; but where only the output layer is left, "
+            "with it, for 3 times the epochs at a tenth of the rate.",
+        ),
+    ] = "plain",
     prototypes: Annotated[
         Path | None, typer.Option("--prototypes", metavar="FILE", help="Global prototypes to pull embeddings to.")
     ] = None,
@@ -99,6 +111,9 @@ def train_client(
         str, typer.Option("--precision", help="float32, or bf16: bfloat16 arithmetic, float32 weights.")
     ] = DEFAULTS.precision,
     prox_mu: Annotated[float, typer.Option("--prox-mu", metavar="MU", help="FedProx's μ.")] = DEFAULTS.prox_mu,
+    clip_norm: Annotated[
+        float | None, typer.Option("--clip-norm", help="Scale a longer gradient down to this norm.")
+    ] = DEFAULTS.clip_norm,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of order, augmentation and dropout.")] = (
         DEFAULTS.seed
     ),
@@ -144,6 +159,11 @@ def train_client(
         --partition split.safetensors --client all -E 1 --lr 0.01 --momentum 0.5 --batch-size 8 -o round2/
 
     \b
+    FedMA, round 3, the layers behind conv2, which merge --through conv2 wrote:
+      modelfuse train-client round2/ --freeze-through conv2 --freeze-rule fedma --lr 0.01 --weight-decay 1e-4
+        --data cifar10:ROOT --partition split.safetensors --client all -o trained2/
+
+    \b
     FedPer, each client's own head under the shared body:
       modelfuse train-client round1/ --overlay body1.safetensors ... -o round2/
     """
@@ -157,12 +177,14 @@ def train_client(
         augment=pick(augment, Augmentation, "--augment"),
         precision=pick(precision, Precision, "--precision"),
         prox_mu=prox_mu,
+        clip_norm=clip_norm,
         seed=seed,
     )
     early = parse_epochs(save_at)
     from modelfuse.client.cohort import Cohort, client_path, metadata_of
     from modelfuse.client.data import Dataset
     from modelfuse.client.device import pick_device
+    from modelfuse.client.freezing import FreezeRule, frozen_through
     from modelfuse.client.local import LocalRun
     from modelfuse.client.prototype_learning import TrainingPassFile, prototypes_path
     from modelfuse.client.proximity import TrainingPass
@@ -180,7 +202,9 @@ def train_client(
     starts = open_starts(datasets, init, architecture, init_seed, spec, overlay)
     only = Patterns(tuple(train_only or ()), options=("--train-only", "--train-only"))
     together = len(datasets) > 1 or client == "all" or output.is_dir()
-    more = learning.said() | ({"train_only": train_only} if train_only else {})
+    rule = pick(freeze_rule, FreezeRule, "--freeze-rule")
+    kept = {"freeze_through": freeze_through, "freeze_rule": rule} if freeze_through else {}
+    more = learning.said() | kept | ({"train_only": train_only} if train_only else {})
 
     def companion(number: int, dataset: Dataset, metadata: Metadata) -> TrainingPassFile | None:
         if prototypes_out is None:
@@ -192,16 +216,18 @@ def train_client(
         start = starts[number]
         if only:
             only.check(dict(start.network(number).named_parameters()), f"client {number}'s network")
+        freezing = frozen_through(freeze_through, start.spec, f"client {number}'s model")
+        recipe = freezing.recipe(settings, rule)
         if learning.uncovered(dataset):
             context.obj.say(f"client {number}: none of its classes has a prototype, so it trains without")
         start = replace(start, inputs=(*start.inputs, *learning.inputs()))
-        metadata = metadata_of(start, settings, dataset, number, init_seed, more)
+        metadata = metadata_of(start, recipe, dataset, number, init_seed, more)
         also = companion(number, dataset, metadata)
         return LocalRun(
             client=number,
             network=partial(start.network, number),
             dataset=dataset,
-            settings=settings,
+            settings=recipe,
             device=where,
             metadata=metadata,
             output=client_path(output, number, together),
@@ -209,7 +235,7 @@ def train_client(
             bits=quantize,
             resume_every=resume_every,
             objective=learning.objective(dataset, f"client {number}'s model", also.training_pass if also else None),
-            trainable=only.holds,
+            trainable=lambda name: only.holds(name) and freezing.trains(name),
             companion=also,
         )
 

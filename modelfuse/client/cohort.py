@@ -120,5 +120,10 @@ def metadata_of(
         said["init_seed"] = init_seed
     step = Step("train-client", __version__, said, start.inputs)
     return Metadata(
-        "model", start.architecture, start.spec, client_info(dataset, client), history=extended(start.history, step)
+        "model",
+        start.architecture,
+        start.spec,
+        client_info(dataset, client),
+        history=extended(start.history, step),
+        details=start.details,
     )

@@ -29,6 +29,7 @@ class TrainSettings:
         augment: ``crop`` pads each image by 4 black pixels and crops it at random, ``flip`` mirrors half of them.
         precision: ``bf16`` computes in bfloat16 where that is safe, with float32 weights.
         prox_mu: FedProx's μ: adds μ/2 ‖w − w_global‖² to the loss; 0 leaves it out.
+        clip_norm: Longest gradient, over all parameters together, positive; longer ones are scaled down. None: any.
         seed: Seed of the order of examples, the augmentation and dropout.
     """
 
@@ -41,6 +42,7 @@ class TrainSettings:
     augment: Augmentation = "none"
     precision: Precision = "float32"
     prox_mu: float = 0.0
+    clip_norm: float | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -55,6 +57,8 @@ class TrainSettings:
         _require(0 <= self.momentum < 1, "--momentum", self.momentum, "at least 0 and below 1")
         _require(0 <= self.weight_decay < math.inf, "--weight-decay", self.weight_decay, "at least 0")
         _require(0 <= self.prox_mu < math.inf, "--prox-mu", self.prox_mu, "at least 0")
+        if self.clip_norm is not None:
+            _require(0 < self.clip_norm < math.inf, "--clip-norm", self.clip_norm, "positive")
 
     def rate(self, epoch: int) -> float:
         """Return the learning rate of an epoch, counted from 0.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,7 @@ class Start:
         spec: The permutation spec as plain JSON data, for the clients' files, or None if nobody knows it.
         history: How the broadcast model was made.
         inputs: ``model_id`` of the broadcast model, if there is one.
+        details: What that model's file says beside, such as how far a FedMA pass has come; it holds for the clients'.
     """
 
     network: Callable[[int], nn.Module]
@@ -49,6 +50,7 @@ class Start:
     spec: Mapping[str, Any] | None
     history: tuple[Step, ...] = ()
     inputs: tuple[str, ...] = ()
+    details: Mapping[str, Any] = field(default_factory=dict)
 
 
 def open_start(init: Path | None, architecture: str | None, init_seed: int | None, spec: Path | None) -> Start:
@@ -79,7 +81,8 @@ def open_start(init: Path | None, architecture: str | None, init_seed: int | Non
     history = metadata.history if metadata else ()
     if init_seed is not None:
         return Start(_fresh(text, init_seed), text, plain, history)
-    return Start(lambda _: copy.deepcopy(network), text, plain, history, (checkpoint.model_id(),))
+    details = metadata.details if metadata else {}
+    return Start(lambda _: copy.deepcopy(network), text, plain, history, (checkpoint.model_id(),), details)
 
 
 def require_start(init: Path | None, architecture: str | None, init_seed: int | None) -> None:

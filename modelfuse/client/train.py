@@ -53,7 +53,8 @@ class Trainer:
         client: The client's number.
         device: Where to compute.
         objective: The loss of a batch.
-        trainable: Says of each parameter's name whether it trains; the others stay exactly as they are.
+        trainable: Says of each parameter's name whether it trains; the others stay exactly as they are, and so do the
+            running statistics of a normalisation none of whose parameters trains.
 
     Raises:
         OptionError: An augmentation of images is asked for, and the examples are none.
@@ -87,6 +88,7 @@ class Trainer:
         }
         for name, parameter in network.named_parameters():
             parameter.requires_grad_(name in self._parameters)
+        self._still = [module for module in network.modules() if _is_still(module)]
         self._anchors = [p.detach().clone() for p in self._parameters.values()] if settings.prox_mu else []
         self._momenta: dict[str, Tensor | None] = dict.fromkeys(self._parameters)
 
@@ -104,6 +106,8 @@ class Trainer:
         order = torch.randperm(len(self._dataset), generator=generator)
         total = torch.zeros((), device=self._device)
         self.network.train()
+        for module in self._still:
+            module.eval()
         with _reproducible(seed, self._device):
             for chosen in torch.split(order, self._settings.batch_size):
                 total += self._step(chosen.to(self._device), generator) * len(chosen)
@@ -159,6 +163,8 @@ class Trainer:
         loss.backward()  # type: ignore[no-untyped-call]
         if self._settings.prox_mu:
             self._add_proximal_gradient()
+        if self._settings.clip_norm is not None:
+            nn.utils.clip_grad_norm_(self._parameters.values(), self._settings.clip_norm)
         self._descend()
         return loss.detach()
 
@@ -200,6 +206,11 @@ class Trainer:
             return None
         inputs = self._dataset.batch(slice(None))
         return inputs.contiguous(memory_format=torch.channels_last) if inputs.dim() == 4 else inputs
+
+
+def _is_still(module: nn.Module) -> bool:
+    own = list(module.parameters(recurse=False))
+    return bool(own) and not any(parameter.requires_grad for parameter in own)
 
 
 @contextmanager

@@ -98,6 +98,22 @@ def test_independent_starts_and_epochs_on_the_way(split: Path, tmp_path: Path) -
     assert metadata.history[-1].options["init_seed"] == 3
 
 
+def test_retraining_behind_a_global_layer(split: Path, init: Path, tmp_path: Path) -> None:
+    start = tmp_path / "start.safetensors"
+    said = {"fedma": {"through": "fc1"}}
+    save(start, tensors_of(create(ARCHITECTURE, 0)), Metadata("model", ARCHITECTURE, details=said))
+    words = ["--freeze-through", "fc1", "--freeze-rule", "fedma", "-E", "2", "--lr", "0.1", "--client", "1"]
+    assert train(split, tmp_path / "c.safetensors", str(start), *words) == 0
+    before, after = open_checkpoint(start), open_checkpoint(tmp_path / "c.safetensors")
+    changed = {name for name in before.layout if not np.array_equal(before.read(name), after.read(name))}
+    assert changed == {"fc2.weight", "fc2.bias"}
+    assert after.metadata is not None
+    assert after.metadata.details == said
+    options = after.metadata.history[-1].options
+    assert (options["epochs"], options["freeze_through"], options["freeze_rule"]) == (6, "fc1", "fedma")
+    assert options["lr"] == pytest.approx(0.01)
+
+
 def test_a_client_without_a_partition_has_all_examples(init: Path, tmp_path: Path) -> None:
     words = ["--data", "digits", "--client", "7", "-E", "1", "-o", str(tmp_path / "c.safetensors")]
     assert run(["-q", "train-client", str(init), *words]) == 0
@@ -136,6 +152,9 @@ def test_a_network_of_the_users_own(split: Path, tmp_path: Path, monkeypatch: py
         (["INIT", "--client", "0", "--device", "tpu"], "--device: there is no device 'tpu'"),
         (["INIT", "--client", "0", "--quantize", "4"], "--quantize: 4 bits"),
         (["INIT", "--client", "0", "--normalize", "svhn"], "--normalize: 3 numbers for 1 channels"),
+        (["INIT", "--client", "0", "--freeze-through", "fc2"], "--freeze-through fc2: client 0's model has no such"),
+        (["INIT", "--client", "0", "--freeze-rule", "fedma"], "--freeze-rule fedma: no layer is frozen"),
+        (["INIT", "--client", "0", "--clip-norm", "0"], "--clip-norm: 0.0 is out of range"),
         (["SPLIT", "--client", "0"], "a partition file where a model file is needed"),
         (["INIT", "--client", "0", "--architecture", "fednet"], "init.safetensors: "),
     ],

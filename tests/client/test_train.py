@@ -60,6 +60,19 @@ def test_the_proximal_gradient_against_steps_by_hand() -> None:
     assert training.weights()["w"] == pytest.approx(w)
 
 
+def test_long_gradients_are_scaled_down_to_the_norm() -> None:
+    training = scalar_trainer(lr=0.1, momentum=0.0, prox_mu=0.5, clip_norm=1.5)
+    w = anchor = 2.0
+    lengths = []
+    for _ in range(6):
+        training.run_epoch()
+        gradient = w + 0.5 * (w - anchor)
+        lengths.append(gradient)
+        w -= 0.1 * min(gradient, 1.5)
+    assert max(lengths) > 1.5 > min(lengths)
+    assert training.weights()["w"] == pytest.approx(w, rel=1e-5)
+
+
 def test_momentum_decay_and_schedule_against_steps_by_hand() -> None:
     recipe = {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.01, "prox_mu": 0.5, "schedule": "cosine", "epochs": 3}
     training = scalar_trainer(**recipe)
