@@ -173,6 +173,10 @@ def embeddings(
         ),
     ],
     output: PictureOption,
+    prototypes: Annotated[
+        Path | None,
+        typer.Option("--prototypes", metavar="FILE", help="Draw these prototypes, of merge or of prototypes, into it."),
+    ] = None,
     method: Annotated[
         Literal["pca", "tsne"], typer.Option("--method", help="How more than two dimensions become two.")
     ] = "pca",
@@ -182,13 +186,15 @@ def embeddings(
 ) -> None:
     """Draw embeddings with their prototypes, a colour and a marker a class (FedProto fig. 2).
 
-    Example: modelfuse plot embeddings embeddings.npz --method tsne -o embeddings.png
+    prototypes --embeddings writes such a file.
+
+    Example: modelfuse plot embeddings embeddings.safetensors --prototypes global.safetensors -o embeddings.png
     """
     from modelfuse.reporting.plots.embeddings import draw_embeddings, project, read_embeddings
     from modelfuse.reporting.plots.style import check_picture, save_figure
 
     check_picture(output)
-    save_figure(draw_embeddings(project(read_embeddings(file), method, seed, max_points), title), output)
+    save_figure(draw_embeddings(project(read_embeddings(file, prototypes), method, seed, max_points), title), output)
 
 
 def _numbers(text: str) -> tuple[int, ...]:

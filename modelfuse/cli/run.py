@@ -57,7 +57,7 @@ def run(
         return
     flags = [flag for flag, given in (("--quiet", context.obj.quiet), ("--debug", context.obj.debug)) if given]
     for line in lines:
-        if line.words[0] == "run":
+        if next((word for word in line.words if not word.startswith("-")), None) == "run":
             raise OptionError(line.place, "a script cannot run scripts", "Write that script's commands here.")
     for line in lines:
         status = run_command([*flags, *line.words])

@@ -15,7 +15,9 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from modelfuse.errors import ContentError, FileError
+from modelfuse.files.artifacts import open_kind
 from modelfuse.files.checkpoint import open_checkpoint
+from modelfuse.files.prototypes import read_prototypes
 from modelfuse.reporting.plots.style import blank, house_style, new_figure
 from modelfuse.types import FloatArray, IndexArray
 
@@ -55,11 +57,12 @@ class Embeddings:
     classes: tuple[str, ...]
 
 
-def read_embeddings(path: Path) -> Embeddings:
+def read_embeddings(path: Path, prototypes: Path | None = None) -> Embeddings:
     """Return what an npz or safetensors file with ``embeddings``, ``labels`` and perhaps ``prototypes`` holds.
 
     Args:
         path: The file; ``classes`` (an npz's array of names, or the metadata's) are optional.
+        prototypes: A prototype file, whose prototypes are shown instead of the file's own.
 
     Raises:
         FileError: It cannot be read.
@@ -79,15 +82,16 @@ def read_embeddings(path: Path) -> Embeddings:
             f"labels are {labels.dtype} of shape {labels.shape}, not one class number for each of {len(points)} points"
         )
         raise ContentError(where, what, "Write labels as integers from 0.")
-    prototypes = np.asarray(arrays.get("prototypes", np.empty((0, points.shape[1]))), np.float64)
-    if prototypes.ndim != 2 or prototypes.shape[1] != points.shape[1]:
-        what = (
-            f"prototypes of shape {prototypes.shape} do not live in the {points.shape[1]} dimensions of the embeddings"
-        )
+    centres = np.asarray(arrays.get("prototypes", np.empty((0, points.shape[1]))), np.float64)
+    if prototypes is not None:
+        found, where = read_prototypes(open_kind(prototypes, "prototypes")), str(prototypes)
+        centres = found.table(int(max(found.classes.max(initial=-1), labels.max())) + 1)
+    if centres.ndim != 2 or centres.shape[1] != points.shape[1]:
+        what = f"prototypes of shape {centres.shape} do not live in the {points.shape[1]} dimensions of the embeddings"
         raise ContentError(where, what, "Give prototypes of the same model.")
-    count = max(int(labels.max()) + 1, len(prototypes))
+    count = max(int(labels.max()) + 1, len(centres))
     names = classes if len(classes) >= count else tuple(map(str, range(count)))
-    return Embeddings(points, labels.astype(np.intp), prototypes, names)
+    return Embeddings(points, labels.astype(np.intp), centres, names)
 
 
 def project(embeddings: Embeddings, method: Projection, seed: int = 0, max_points: int = 2000) -> Embeddings:
