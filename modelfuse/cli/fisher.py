@@ -41,7 +41,7 @@ def fisher(
         typer.Option("--estimator", help="empirical: observed labels; true: expectation over the model's own labels."),
     ] = "empirical",
     architecture: ArchitectureOption = None,
-    batch_size: Annotated[int, typer.Option("--batch-size", min=1, help="Examples a pass; changes no result.")] = 64,
+    batch_size: Annotated[int, typer.Option("--batch-size", min=1, help="Examples a pass; changes no result.")] = 128,
     normalize: NormalizeOption = None,
     quantize: QuantizeOption = None,
     device: DeviceOption = "auto",
