@@ -186,6 +186,7 @@ def train_client(
     from modelfuse.client.device import pick_device
     from modelfuse.client.freezing import FreezeRule, frozen_through
     from modelfuse.client.local import LocalRun
+    from modelfuse.client.partition import read_partition
     from modelfuse.client.prototype_learning import TrainingPassFile, prototypes_path
     from modelfuse.client.proximity import TrainingPass
     from modelfuse.client.shares import client_datasets
@@ -204,7 +205,8 @@ def train_client(
     together = len(datasets) > 1 or client == "all" or output.is_dir()
     rule = pick(freeze_rule, FreezeRule, "--freeze-rule")
     kept = {"freeze_through": freeze_through, "freeze_rule": rule} if freeze_through else {}
-    more = learning.said() | kept | ({"train_only": train_only} if train_only else {})
+    drawn = {} if partition is None else read_partition(partition).settings()
+    more = drawn | learning.said() | kept | ({"train_only": train_only} if train_only else {})
 
     def companion(number: int, dataset: Dataset, metadata: Metadata) -> TrainingPassFile | None:
         if prototypes_out is None:

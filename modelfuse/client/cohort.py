@@ -115,7 +115,8 @@ def metadata_of(
         init_seed: What the client's own first weights were drawn from, or None if it started from a broadcast model.
         more: Further options that decide the result.
     """
-    said = {**asdict(settings), "data": dataset.name, "client": client, **(more or {})}
+    white = {"normalize": dataset.normalisation.text()}
+    said = {**asdict(settings), "data": dataset.name, **white, "client": client, **(more or {})}
     if init_seed is not None:
         said["init_seed"] = init_seed
     step = Step("train-client", __version__, said, start.inputs)

@@ -39,6 +39,13 @@ class Partition:
     tests: tuple[IndexArray, ...] = ()
     details: Mapping[str, Any] = field(default_factory=dict)
 
+    def settings(self) -> dict[str, Any]:
+        """Return how it was drawn, under the names that the history of a client's model has for it."""
+        lists = ("class_counts", "classes", "names")
+        said = {name: value for name, value in self.details.items() if name not in lists}
+        renamed = {"seed": "partition_seed", "data": "partition_data"}
+        return {renamed.get(name, name): value for name, value in said.items()}
+
     def tensors(self) -> dict[str, NDArray[np.int64]]:
         """Return the partition as the tensors of its file."""
         found = {f"{CLIENT}{number}": indices for number, indices in enumerate(self.clients)}

@@ -289,3 +289,9 @@ def test_clients_are_chosen_by_number() -> None:
     for text in ("3", "-1", "1,1", "", "first", "0,,1"):
         with pytest.raises(OptionError, match="--client: .* from 0 to 2"):
             choose_clients(text, 3)
+
+
+def test_a_partition_says_how_it_was_drawn_without_its_lists() -> None:
+    details = {"scheme": "iid", "seed": 3, "data": "digits", "class_counts": [[1]], "classes": ["a"], "names": ["x"]}
+    drawn = Partition((), np.empty(0, dtype=np.intp), details=details)
+    assert drawn.settings() == {"scheme": "iid", "partition_seed": 3, "partition_data": "digits"}

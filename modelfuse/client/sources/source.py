@@ -41,6 +41,10 @@ class Normalisation:
     mean: tuple[float, ...]
     std: tuple[float, ...]
 
+    def text(self) -> str:
+        """Return it as ``--normalize`` takes it: ``MEAN,…/STD,…``."""
+        return "/".join(",".join(f"{number:g}" for number in numbers) for numbers in (self.mean, self.std))
+
 
 NORMALISATIONS: Mapping[str, Normalisation] = {
     "none": Normalisation((0.0,), (1.0,)),
