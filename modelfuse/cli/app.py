@@ -24,6 +24,7 @@ COMMANDS: dict[str, str] = {
     "prototypes": "modelfuse.cli.prototypes:prototypes",
     "quantize": "modelfuse.cli.quantize:quantize",
     "merge": "modelfuse.cli.merge:merge",
+    "localize": "modelfuse.cli.localize:localize",
     "eval": "modelfuse.cli.eval:evaluate",
     "inspect": "modelfuse.cli.inspect:inspect",
     "run": "modelfuse.cli.run:run",

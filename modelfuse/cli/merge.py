@@ -8,6 +8,32 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from modelfuse.cli.merge_options import (
+    AverageOption,
+    BiasMeanOption,
+    BiasPriorOption,
+    ClassCountsOption,
+    DirectionOption,
+    FinalOption,
+    FisherFloorOption,
+    GammaOption,
+    InnerItersOption,
+    LamOption,
+    MatchingOption,
+    MaxWidthOption,
+    PopularityCapOption,
+    RefineOption,
+    RefineSeedOption,
+    RhoOption,
+    SafeguardOption,
+    Sigma0Option,
+    SigmaOption,
+    SweepOrdersOption,
+    SweepSeedOption,
+    SweepsOption,
+    ThroughOption,
+    WeightingOption,
+)
 from modelfuse.cli.options import (
     ArchitectureOption,
     DeviceOption,
@@ -19,6 +45,7 @@ from modelfuse.cli.options import (
     PartitionOption,
     parse_labels,
 )
+from modelfuse.methods import METHODS
 
 if TYPE_CHECKING:
     from modelfuse.methods.gather import Given
@@ -35,47 +62,21 @@ def merge(
         typer.Argument(metavar="FILES...", help="The clients' models (or prototypes) and Fishers, or folders of them."),
     ],
     output: OutputOption,
-    method: Annotated[str, typer.Option("--method", "-m", metavar="METHOD", help="fedavg, fisher, fedfiot, fedproto.")],
+    method: Annotated[str, typer.Option("--method", "-m", metavar="METHOD", help=f"{', '.join(METHODS)}.")],
     report: Annotated[
         Path | None, typer.Option("--report", metavar="FILE", help="Write what happened, group by group, as JSON.")
     ] = None,
     orders: Annotated[
         Path | None, typer.Option("--orders", metavar="FILE", help="Write which global unit each local unit became.")
     ] = None,
-    rho: Annotated[
-        list[float] | None,
-        typer.Option(
-            "--rho", help="Tempering ρ in (0, 1]; several make a grid. fedfiot (default 0.3), fisher (1: raw)."
-        ),
-    ] = None,
-    lam: Annotated[
-        list[float] | None,
-        typer.Option("--lam", help="Damping λ; several make a grid. fedfiot (default 1e-4), fisher (0)."),
-    ] = None,
-    inner_iters: Annotated[
-        int | None, typer.Option("--inner-iters", help="S, iterations per group, and sweeps (default 8). fedfiot.")
-    ] = None,
-    matching: Annotated[
-        str | None,
-        typer.Option("--matching", help="fisher (default), profiled, euclidean (ablation C) or identity (B). fedfiot."),
-    ] = None,
-    average: Annotated[
-        str | None, typer.Option("--average", help="fisher (default) or uniform (ablations D, E). fedfiot.")
-    ] = None,
-    safeguard: Annotated[
-        bool | None,
-        typer.Option(
-            "--safeguard/--no-safeguard",
-            help="Keep the identity merge where its objective is lower (the default). fedfiot.",
-        ),
-    ] = None,
-    refine: Annotated[
-        bool | None,
-        typer.Option("--refine/--no-refine", help="Re-match all groups with outgoing weights as well. fedfiot."),
-    ] = None,
-    refine_seed: Annotated[
-        int | None, typer.Option("--refine-seed", help="Seed of the order in which --refine visits. fedfiot.")
-    ] = None,
+    rho: RhoOption = None,
+    lam: LamOption = None,
+    inner_iters: InnerItersOption = None,
+    matching: MatchingOption = None,
+    average: AverageOption = None,
+    safeguard: SafeguardOption = None,
+    refine: RefineOption = None,
+    refine_seed: RefineSeedOption = None,
     reference: Annotated[
         list[str] | None,
         typer.Option(
@@ -84,13 +85,21 @@ def merge(
             help="largest (the client with most examples), or a model; several make a grid. fedfiot.",
         ),
     ] = None,
-    fisher_floor: Annotated[
-        float | None, typer.Option("--fisher-floor", help="Least summed Fisher that is trusted. fisher.")
-    ] = None,
-    weighting: Annotated[
-        str | None,
-        typer.Option("--weighting", help="examples or uniform (fedavg); uniform, count or paper (fedproto)."),
-    ] = None,
+    gamma: GammaOption = None,
+    sigma: SigmaOption = None,
+    sigma0: Sigma0Option = None,
+    sweeps: SweepsOption = None,
+    seed: SweepSeedOption = None,
+    sweep_orders: SweepOrdersOption = None,
+    popularity_cap: PopularityCapOption = None,
+    max_width: MaxWidthOption = None,
+    bias_mean: BiasMeanOption = None,
+    bias_prior: BiasPriorOption = None,
+    direction: DirectionOption = None,
+    through: ThroughOption = None,
+    final: FinalOption = None,
+    fisher_floor: FisherFloorOption = None,
+    weighting: WeightingOption = None,
     fisher: Annotated[
         list[Path] | None,
         typer.Option("--fisher", metavar="FILE", help="The Fisher of a foreign model; repeat in the models' order."),
@@ -103,6 +112,7 @@ def merge(
             help="How many examples each model was trained on, in the models' order.",
         ),
     ] = None,
+    class_counts: ClassCountsOption = None,
     only: Annotated[
         list[str] | None,
         typer.Option("--only", metavar="PATTERN", help="Merge only tensors called so, such as 'conv*'; repeatable."),
@@ -142,6 +152,10 @@ def merge(
               kept only where it lowers the objective (--no-safeguard: always);
               --matching profiled prices a pair at the average that would follow, and
               --refine goes over all layers again, with what their units feed
+    pfnm      units matched under a Beta-Bernoulli process, layers may grow; the posterior mean
+    fedma     the same, layer by layer: in one shot, or in rounds with retraining in between
+              (--through GROUP for each group, then --final); modelfuse localize cuts the
+              result back to a client's own units
     fedproto  the clients' prototype files: a mean for each class, over the clients that hold it
 
     A merge of a part (--only, --except) leaves the clients a layer of their own: train-client takes it as --overlay.
@@ -153,10 +167,15 @@ def merge(
       modelfuse merge --method fedfiot clients/*.safetensors fishers/*.safetensors -o global.safetensors \\
           --rho 0.2 --rho 0.3 --rho 0.4 --lam 1e-3 --lam 1e-4 \\
           --validate cifar10:data --partition split.safetensors --report report.json
+      modelfuse merge --method fedma clients/*.safetensors -o global.safetensors --orders orders.safetensors
+      modelfuse merge --method fedma --through conv1 clients/ -o round1/
+      modelfuse merge --method fedma --final round8/ -o global.safetensors --orders orders.safetensors
       modelfuse merge --method fedproto prototypes/*.safetensors -o prototypes.safetensors
       modelfuse merge --method fedavg --except 'fc2.*' clients/*.safetensors -o body.safetensors
     """
+    from modelfuse.cli.merge_inputs import read_class_counts, read_sweep_orders, whole_numbers
     from modelfuse.cli.merging import Job, run
+    from modelfuse.cli.rounds import run_round
     from modelfuse.cli.selection import Validation
     from modelfuse.errors import OptionError
     from modelfuse.files.artifacts import open_kind
@@ -173,16 +192,28 @@ def merge(
         "safeguard": safeguard,
         "refine": refine,
         "refine_seed": refine_seed,
+        "gamma": gamma,
+        "sigma": sigma,
+        "sigma0": sigma0,
+        "sweeps": sweeps,
+        "seed": seed,
+        "sweep_orders": None if sweep_orders is None else read_sweep_orders(sweep_orders),
+        "popularity_cap": popularity_cap,
+        "max_width": max_width,
+        "bias_mean": bias_mean,
+        "bias_prior": bias_prior,
+        "direction": direction,
+        "final": final,
         "fisher_floor": fisher_floor,
         "weighting": weighting,
     }
     inputs = [
         *clients_files(files),
         *(fisher or []),
-        *([rest] if rest else []),
+        *filter(None, (rest, class_counts, sweep_orders)),
         *(Path(each) for each in reference or [] if each != LARGEST),
     ]
-    for out in filter(None, (output, report, orders)):
+    for out in filter(None, (None if through else output, report, orders)):
         check_output(out, inputs)
     if (validate is None) != (partition is None):
         raise OptionError(
@@ -195,20 +226,24 @@ def merge(
         method=method,
         options={name: value for name, value in options.items() if value not in (None, [])},
         given=replace(
-            _opened(files, fisher or [], num_examples, spec, architecture, reference or [LARGEST]),
+            _opened(files, fisher or [], spec, architecture, reference or [LARGEST]),
+            num_examples=None if num_examples is None else whole_numbers(num_examples, "--num-examples"),
+            class_counts=None if class_counts is None else read_class_counts(class_counts),
             part=Patterns(tuple(only or ()), tuple(excepted or ())),
         ),
         validation=validation,
         labels=parse_labels(label),
         rest=None if rest is None else open_kind(rest, "model"),
     )
-    run(job, output, report, orders, context.obj, as_json)
+    if through is None:
+        run(job, output, report, orders, context.obj, as_json)
+    else:
+        run_round(job, through, output, report, orders, context.obj, as_json)
 
 
 def _opened(
     files: list[Path],
     fishers: list[Path],
-    num_examples: str | None,
     spec: Path | None,
     architecture: str | None,
     references: list[str],
@@ -222,17 +257,7 @@ def _opened(
     return Given(
         files=[open_checkpoint(path) for path in clients_files(files)],
         fishers=[open_kind(path, "fisher") for path in fishers],
-        num_examples=None if num_examples is None else _counts(num_examples),
         spec=None if spec is None else read_spec(spec),
         architecture=architecture,
         references=[None if each == LARGEST else open_kind(Path(each), "model") for each in references],
     )
-
-
-def _counts(text: str) -> list[int]:
-    from modelfuse.errors import OptionError
-
-    parts = text.split(",")
-    if not all(part.strip().isdecimal() for part in parts):
-        raise OptionError("--num-examples", f"{text!r} is not made of whole numbers", "Write 10701,13230,5764.")
-    return [int(part) for part in parts]

@@ -24,7 +24,7 @@ from modelfuse.methods.partial import completed
 from modelfuse.methods.uploads import Uploads
 from modelfuse.types import Step
 
-__all__ = ["Job", "Validation", "run"]
+__all__ = ["Job", "Validation", "gathered", "grid", "growth", "inputs_of", "run", "said_of_inputs"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ def run(job: Job, output: Path, report: Path | None, orders: Path | None, screen
         as_json: Write the report to stdout as well.
     """
     method = load(job.method)
-    points = [from_options(method, job.method, point) for point in _grid(job.options)]
+    points = [from_options(method, job.method, point) for point in grid(job.options)]
     count = len(points) * len(job.given.references)
     if count > 1 and job.validation is None:
         several = [f"--{name}" for name, values in job.options.items() if isinstance(values, list) and len(values) > 1]
@@ -81,11 +81,11 @@ def run(job: Job, output: Path, report: Path | None, orders: Path | None, screen
         )
     if any(job.given.references) and not method.takes_reference:
         raise OptionError("--reference", f"method {job.method} does not know it", "Leave it out.")
-    uploads = _gathered(job, method)
+    uploads = gathered(job, method)
     if orders is not None and not method.needs_spec:
         raise OptionError("--orders", f"method {job.method} aligns nothing", "Leave it out.")
     best, tried = _choose(points, [replace(uploads, reference=each) for each in job.given.references], job, screen)
-    step = Step("merge", __version__, _decisive(job, best), _inputs(uploads))
+    step = Step("merge", __version__, _decisive(job, best), inputs_of(uploads))
     partial = bool(job.given.part) and job.rest is None
     whole = best.merged if job.rest is None else completed(best.merged, job.rest)
     model_id = write_merged(output, whole, uploads, step, partial)
@@ -101,7 +101,12 @@ def run(job: Job, output: Path, report: Path | None, orders: Path | None, screen
     screen.say(_summary(job.method, output, best, uploads))
 
 
-def _gathered(job: Job, method: type[Method]) -> Uploads:
+def gathered(job: Job, method: type[Method]) -> Uploads:
+    """Return the clients' uploads.
+
+    Raises:
+        InputError: They do not go with the method, or with each other.
+    """
     if job.rest is not None and not job.given.part:
         raise OptionError("--rest", "everything is merged", "Pass --only or --except too, or leave it out.")
     if job.given.part and method.needs_spec:
@@ -117,7 +122,7 @@ def _gathered(job: Job, method: type[Method]) -> Uploads:
     return gather(job.given, needs_fisher=method.needs_fisher, equal_widths=not method.takes_unequal_widths)
 
 
-def _grid(options: Mapping[str, Any]) -> list[dict[str, Any]]:
+def grid(options: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return every combination of the options' values, the last option varying fastest."""
     values = [value if isinstance(value, list) else [value] for value in options.values()]
     return [dict(zip(options, point, strict=True)) for point in itertools.product(*values)]
@@ -175,8 +180,22 @@ def _decisive(job: Job, best: Candidate) -> dict[str, Any]:
     return chosen if reference is None else chosen | {"reference": reference.model_id()}
 
 
-def _inputs(uploads: Uploads) -> tuple[str, ...]:
+def inputs_of(uploads: Uploads) -> tuple[str, ...]:
+    """Return the clients' identities, for the output's history."""
     return tuple(sorted(client.model.model_id() for client in uploads.clients))
+
+
+def said_of_inputs(uploads: Uploads) -> list[dict[str, Any]]:
+    """Return what a report says of the clients."""
+    return [
+        {
+            "name": client.model.path.name,
+            "model_id": client.model.model_id(),
+            "client": client.info.id,
+            "num_examples": client.info.num_examples,
+        }
+        for client in uploads.clients
+    ]
 
 
 def _document(
@@ -188,15 +207,7 @@ def _document(
         "method": job.method,
         "settings": dict(best.settings),
         "labels": dict(job.labels),
-        "inputs": [
-            {
-                "name": client.model.path.name,
-                "model_id": client.model.model_id(),
-                "client": client.info.id,
-                "num_examples": client.info.num_examples,
-            }
-            for client in uploads.clients
-        ],
+        "inputs": said_of_inputs(uploads),
         "model_id": model_id,
         "validation_accuracy": best.accuracy,
         "candidates": tried,

@@ -32,11 +32,13 @@ class Round:
 
     Args:
         tensors: For each client, its model in float64 (integers as they are): global layers, then its own.
+        merged: The names of the tensors that this round has made global.
         progress: How far the pass has come now.
         report: What there is to say of it, as JSON data.
     """
 
     tensors: tuple[Tensors, ...]
+    merged: frozenset[str]
     progress: Progress
     report: Mapping[str, Any]
 
@@ -91,14 +93,15 @@ class FedMA(Nonparametric):
         schedule = Schedule((group,), frozenset(progress.shared))
         alignment = self.matched(weights_of(uploads), spec, schedule)
         matching = alignment.matchings[group]
+        known = global_tensors(spec, progress.shared)
         progress = replace(progress, orders={**progress.orders, group: matching.orders})
-        done = [*global_tensors(spec, progress.shared)]
-        known = {*global_tensors(spec, progress.shared[:-1])}
+        fresh = [name for name in global_tensors(spec, progress.shared) if name not in known]
         name = self._average(spec)
         rule = self._rule(name, spec)
-        merged = average(uploads, alignment, rule, rule, [each for each in done if each not in known])
+        merged = average(uploads, alignment, rule, rule, fresh)
         report = {"average": name, "through": group, "groups": {group: {"width": matching.width, **matching.trace}}}
-        return Round(tuple({**tensors, **merged} for tensors in alignment.values), progress, report)
+        tensors = tuple({**own, **merged} for own in alignment.values)
+        return Round(tensors, frozenset(fresh), progress, report)
 
     def _finish(self, uploads: Uploads, rule: Rule, output: Rule, said: dict[str, Any]) -> Merged:
         progress = progress_of(uploads)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +12,9 @@ from modelfuse.files.writer import StreamingWriter, save
 from modelfuse.methods.contract import Merged
 from modelfuse.methods.history import common_history
 from modelfuse.methods.uploads import Uploads
-from modelfuse.types import ClientInfo, Metadata, Step
+from modelfuse.types import ClientInfo, Metadata, Order, Step
 
-__all__ = ["client_keys", "write_merged", "write_orders"]
+__all__ = ["client_keys", "save_orders", "write_merged", "write_orders"]
 
 
 def write_merged(path: Path, merged: Merged, uploads: Uploads, step: Step, partial: bool = False) -> str:
@@ -53,13 +54,32 @@ def write_orders(path: Path, merged: Merged, uploads: Uploads, step: Step, model
         model_id: The global model's.
     """
     keys = client_keys(uploads)
+    members = {key: client.model.model_id() for key, client in zip(keys, uploads.clients, strict=True)}
+    save_orders(path, merged.orders, members, step, model_id)
+
+
+def save_orders(
+    path: Path,
+    orders: Mapping[str, Sequence[Order]],
+    members: Mapping[str, str],
+    step: Step,
+    model_id: str | None = None,
+) -> None:
+    """Write orders as tensors ``GROUP.client_K``.
+
+    Args:
+        path: The output.
+        orders: For each group, one order a client.
+        members: Each client's key and the ``model_id`` of its model, in the same order.
+        step: How they were made, for the file's history.
+        model_id: The global model's; None while there is none.
+    """
     tensors = {
         f"{group}.{key}": order.astype(np.int64)
-        for group, orders in merged.orders.items()
-        for key, order in zip(keys, orders, strict=True)
+        for group, found in orders.items()
+        for key, order in zip(members, found, strict=True)
     }
-    members = {key: client.model.model_id() for key, client in zip(keys, uploads.clients, strict=True)}
-    details = {"groups": list(merged.orders), "clients": members}
+    details = {"groups": list(orders), "clients": dict(members)}
     save(path, tensors, Metadata(kind="orders", model_id=model_id, history=(step,), details=details))
 
 
