@@ -2,10 +2,10 @@
 # A merge smoke test for CI: six small clients on skewed digits, one Fisher-weighted merge, one JSON line.
 # Exit status: 0 the merge is better than the floor; 1 it is not; 2 a command was at fault, and says how.
 #
-#   smoke.sh [METHOD] [FLOOR]        fedfiot and 0.5 by default
+#   smoke.sh [METHOD] [FLOOR]        fedfiot and 0.4 by default
 set -euo pipefail
 method=${1:-fedfiot}
-floor=${2:-0.5}
+floor=${2:-0.4}
 here=$(cd "$(dirname "$0")" && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
