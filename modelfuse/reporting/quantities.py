@@ -45,6 +45,8 @@ QUANTITIES: Mapping[str, Quantity] = {
     "permuted": Quantity("permuted units", percent=True),
     "iterations": Quantity("iterations"),
     "width": Quantity("width"),
+    "parameters": Quantity("parameters"),
+    "growth": Quantity("times the clients' size"),
     "cost_seconds": Quantity("seconds in costs"),
     "lap_seconds": Quantity("seconds in assignments"),
     "seconds": Quantity("seconds"),

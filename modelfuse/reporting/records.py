@@ -73,7 +73,8 @@ def _of_eval(document: Mapping[str, Any], file: str) -> Iterator[Record]:
         ensemble = {**take(document, "ensemble", dict, file), "model": "ensemble"}
         common |= {"ensemble": "true", "method": "ensemble"}
         members = tuple(result["model_id"] for result in results if result.get("model_id"))
-        yield from _of_model(ensemble, common, labels, file, members)
+        # a label for the method says how the members were made: their ensemble stays a method of its own
+        yield from _of_model(ensemble, common, {**labels, "method": "ensemble"}, file, members)
 
 
 def _of_model(
@@ -106,7 +107,8 @@ def _of_merge(document: Mapping[str, Any], file: str) -> Iterator[Record]:
         for name, group in optional(document, "groups", dict, where).items()
     }
     ids = _identity(document)
-    yield Record(file, method, ids, fields, {**_totals(groups), **_objectives(objective, where)})
+    grown = figures(optional(document, "parameters", dict, where), {"global": "parameters", "growth": "growth"}, where)
+    yield Record(file, method, ids, fields, {**_totals(groups), **_objectives(objective, where), **grown})
     for name, values in groups.items():
         yield Record(file, method, ids, {**fields, "group": name}, values, detail="group")
     for number, candidate in enumerate(optional(document, "candidates", list, where), start=1):
@@ -122,7 +124,7 @@ def _of_merge(document: Mapping[str, Any], file: str) -> Iterator[Record]:
 
 
 def _of_group(group: Any, where: str) -> dict[str, float]:
-    values = figures(group, {"width": "width"}, where)
+    values = figures(group, {"width": "width", "growth": "growth"}, where)
     iterations = optional(group, "iterations", list, where)
     if iterations:
         values["iterations"] = float(len(iterations))

@@ -84,6 +84,21 @@ def test_a_merge_sums_seconds_and_weighs_groups_by_their_width() -> None:
     }
 
 
+def test_a_label_for_the_members_method_is_not_their_ensembles() -> None:
+    document = evaluated(0.25) | {"labels": {"method": "local", "seed": 1}}
+    document["ensemble"] = {"accuracy": 0.75, "loss": 1.0, "count": 10, "per_class": {}}
+    client, ensemble = records_of(document, "r.json")
+    assert (client.fields["method"], ensemble.fields["method"]) == ("local", "ensemble")
+    assert client.fields["seed"] == ensemble.fields["seed"] == "1"
+
+
+def test_a_merge_that_grew_says_how_far() -> None:
+    grown = {"groups": {"conv1": {"width": 47, "growth": 47 / 32}}, "parameters": {"global": 300, "growth": 1.5}}
+    whole, conv1 = records_of(merged(**grown), "m.json")
+    assert (whole.values["parameters"], whole.values["growth"]) == (300, 1.5)
+    assert conv1.values == {"width": 47, "growth": 47 / 32}
+
+
 def test_the_candidate_that_was_picked_is_known() -> None:
     tried = [
         {"settings": {"rho": rho, "lam": 0.001}, "validation_accuracy": 0.5 + rho, "objective": {"chosen": 7.0}}
