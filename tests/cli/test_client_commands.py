@@ -266,7 +266,8 @@ def test_eval_leaves_out_what_is_nobodys(folder: Path) -> None:
     words = [MODELS[0], "--data", "digits", "--partition", "few.safetensors"]
     (among,), (all_,) = evaluated(*words, "--clients-only")["results"], evaluated(*words)["results"]
     assert (among["count"], all_["count"]) == (5, 359)
-    assert among["per_client"] == all_["per_client"]
+    for few, whole in zip(among["per_client"], all_["per_client"], strict=True):
+        assert few == pytest.approx(whole)  # other batches, other rounding of the loss
     right = [part["accuracy"] * part["count"] for part in among["per_client"]]
     assert among["accuracy"] == pytest.approx(sum(right) / 5)
 
