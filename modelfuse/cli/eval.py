@@ -19,6 +19,7 @@ from modelfuse.cli.options import (
     NormalizeOption,
     PartitionOption,
     PoolingOption,
+    ThreadsOption,
     parse_labels,
 )
 
@@ -64,6 +65,7 @@ def evaluate(
     batch_size: Annotated[int, typer.Option("--batch-size", min=1, help="Examples a pass; changes no result.")] = 500,
     normalize: NormalizeOption = None,
     device: DeviceOption = "auto",
+    threads: ThreadsOption = 1,
     download: DownloadOption = False,
 ) -> None:
     """Judge models on a data set: accuracy, loss, and, as JSON, accuracy per class.
@@ -98,6 +100,7 @@ def evaluate(
             architecture=architecture,
             normalize=normalize,
             device=device,
+            threads=threads,
             batch_size=batch_size,
             download=download,
             labels=parse_labels(label),
@@ -117,7 +120,7 @@ def evaluate(
     weighting = pick(ensemble_weights, work.Weighting, "--ensemble-weights")
     if output is not None:
         check_output(output, [*files, *([partition] if partition else [])])
-    where = pick_device(device)
+    where = pick_device(device, threads)
     models = [open_kind(path, "model") for path in files]
     weights = work.ensemble_weights(models, weighting) if ensemble else None
     examination = work.open_examination(

@@ -16,6 +16,7 @@ from modelfuse.cli.options import (
     OutputOption,
     PartitionOption,
     QuantizeOption,
+    ThreadsOption,
 )
 
 __all__ = ["fisher"]
@@ -45,6 +46,7 @@ def fisher(
     normalize: NormalizeOption = None,
     quantize: QuantizeOption = None,
     device: DeviceOption = "auto",
+    threads: ThreadsOption = 1,
     download: DownloadOption = False,
 ) -> None:
     """Compute the exact diagonal Fisher of models on their clients' train examples.
@@ -70,7 +72,7 @@ def fisher(
     from modelfuse.files.writer import check_output
 
     chosen = pick(estimator, Estimator, "--estimator")
-    run = FisherRun(chosen, batch_size, pick_device(device), architecture, quantize)
+    run = FisherRun(chosen, batch_size, pick_device(device, threads), architecture, quantize)
     models = clients_files(models)
     opened = [open_kind(path, "model") for path in models]
     if partition is None and len(opened) > 1:

@@ -21,6 +21,7 @@ __all__ = [
     "PoolingOption",
     "QuantizeOption",
     "SeedOption",
+    "ThreadsOption",
     "parse_labels",
 ]
 
@@ -78,6 +79,9 @@ QuantizeOption = Annotated[
     ),
 ]
 SeedOption = Annotated[int, typer.Option("--seed", min=0, help="Seed of everything random in this command.")]
+ThreadsOption = Annotated[
+    int, typer.Option("--threads", min=1, help="Threads of the CPU; the last digits depend on them.")
+]
 
 
 def parse_labels(labels: list[str] | None) -> dict[str, str]:

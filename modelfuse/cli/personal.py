@@ -39,6 +39,7 @@ class Question:
         architecture: What the user typed for files that do not say theirs, or None.
         normalize: What ``--normalize`` says, or None.
         device: The name of the device.
+        threads: Threads of the CPU.
         batch_size: Examples a pass.
         download: Fetch the data set if it is not there.
         labels: What the user calls the result.
@@ -55,6 +56,7 @@ class Question:
     architecture: str | None = None
     normalize: str | None = None
     device: str = "auto"
+    threads: int = 1
     batch_size: int = 500
     download: bool = False
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -77,7 +79,7 @@ def judge_personally(question: Question, output: Path | None, screen: Screen, as
     if output is not None:
         check_output(output, [*clients_files(question.files), question.partition])
     yardstick = Yardstick(
-        device=pick_device(question.device),
+        device=pick_device(question.device, question.threads),
         prototypes=None if question.prototypes is None else open_kind(question.prototypes, "prototypes"),
         classes=pick(question.proto_classes, ProtoClasses, "--proto-classes"),
         embedding=Embedding(question.embedding, pick(question.pooling, Pooling, "--pooling")),

@@ -9,15 +9,19 @@ from modelfuse.errors import OptionError
 __all__ = ["pick_device"]
 
 
-def pick_device(text: str) -> torch.device:
-    """Return the device that ``--device`` asks for.
+def pick_device(text: str, threads: int = 1) -> torch.device:
+    """Return the device that ``--device`` asks for, and let torch use so many threads of the CPU from now on.
+
+    One thread is the default: the last digits depend on the number, and pipelines run several commands side by side.
 
     Args:
         text: ``cpu``, ``cuda``, ``mps``, or ``auto`` for the first accelerator there is, else the CPU.
+        threads: Threads of the CPU, at least 1.
 
     Raises:
         OptionError: No device has this name, or this machine does not have it.
     """
+    torch.set_num_threads(threads)
     present = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
     if text == "auto":
         return torch.device(next(name for name, there in present.items() if there))

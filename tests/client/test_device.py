@@ -25,3 +25,14 @@ def test_auto_takes_an_accelerator_if_there_is_one(monkeypatch: pytest.MonkeyPat
 def test_unknown_devices_are_refused() -> None:
     with pytest.raises(OptionError, match="there is no device 'gpu'. Choose auto, cpu, cuda or mps"):
         pick_device("gpu")
+
+
+def test_a_command_computes_with_the_threads_it_was_given() -> None:
+    before = torch.get_num_threads()
+    try:
+        pick_device("cpu", 2)
+        assert torch.get_num_threads() == 2
+        pick_device("cpu")
+        assert torch.get_num_threads() == 1
+    finally:
+        torch.set_num_threads(before)
