@@ -35,6 +35,7 @@ def prototypes(
         str | None,
         typer.Option("--client", help="A number, numbers joined by commas, or all: several go into the folder OUT."),
     ] = None,
+    split: Annotated[str, typer.Option("--split", help="train, or test: the client's test examples.")] = "train",
     origin: Annotated[
         str,
         typer.Option("--from", help="eval: the finished model over all examples; or training-pass."),
@@ -69,6 +70,7 @@ def prototypes(
     from modelfuse.client.prototype_learning import prototypes_path
     from modelfuse.client.settings import pick
     from modelfuse.client.shares import client_datasets
+    from modelfuse.client.sources.source import SplitName
     from modelfuse.errors import OptionError
     from modelfuse.files.artifacts import open_kind
     from modelfuse.files.atomic import make_folder
@@ -87,7 +89,8 @@ def prototypes(
     if partition is None and len(opened) > 1:
         raise OptionError("MODELS", "several models, and nobody says whose examples are whose", "Pass --partition.")
     text = clients_of(opened, client)
-    datasets = client_datasets(data, partition, text, download=download, normalize=normalize)
+    part = pick(split, SplitName, "--split")
+    datasets = client_datasets(data, partition, text, split=part, download=download, normalize=normalize)
     pairs = pair(opened, tuple(datasets))
     together = len(pairs) > 1 or client == "all" or output.is_dir()
     if together:

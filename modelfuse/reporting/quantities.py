@@ -37,6 +37,7 @@ class Quantity:
 
 QUANTITIES: Mapping[str, Quantity] = {
     "accuracy": Quantity("accuracy", percent=True, better="higher"),
+    "accuracy_std": Quantity("accuracy's deviation over clients", percent=True, better="lower"),
     "loss": Quantity("loss", better="lower"),
     "count": Quantity("examples"),
     "objective": Quantity("objective"),

@@ -12,7 +12,7 @@ from modelfuse.reporting.entries import figure, figures, optional, take, texts
 
 __all__ = ["Record", "records_of"]
 
-EVALUATED = {"accuracy": "accuracy", "loss": "loss", "count": "count"}
+EVALUATED = {"accuracy": "accuracy", "accuracy_std": "accuracy_std", "loss": "loss", "count": "count"}
 TIMES = {"cost_seconds": "cost_seconds", "lap_seconds": "lap_seconds"}
 
 
