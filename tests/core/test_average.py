@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from modelfuse.core.average import objective, plain_mean, weighted_mean
+from modelfuse.core.average import members_mean, objective, plain_mean, weighted_mean
 
 
 def test_each_entry_has_its_own_weights() -> None:
@@ -38,3 +38,11 @@ def test_the_objective_of_appendix_g() -> None:
     merged = np.array([0.5, 5.5, 8.5])
     clients = [np.array([0.0, 4.0, 8.0]), np.array([2.0, 6.0, 10.0])]
     assert objective(merged, clients, [np.array([3.0, 1.0, 3.0]), np.array([1.0, 3.0, 1.0])]) == 9
+
+
+def test_a_mean_over_members_leaves_out_who_lacks_an_entry() -> None:
+    values = [np.array([[1.0, 2.0], [0.0, 0.0]]), np.array([[5.0, 0.0], [0.0, 0.0]])]
+    members = [np.array([[1.0], [0.0]]) * np.array([[1.0, 1.0]]), np.array([[3.0], [0.0]]) * np.array([[1.0, 0.0]])]
+    mean, total = members_mean(values, members)
+    assert mean.tolist() == [[4, 2], [0, 0]]
+    assert total.tolist() == [[4, 1], [0, 0]]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from modelfuse.core.units import invert, presence, realign, realign_tensor, unit_matrix, write_units
+from modelfuse.core.units import invert, local_part, presence, realign, realign_tensor, unit_matrix, write_units
 from modelfuse.spec.axes import PermutationSpec, Place, consume, match
 
 
@@ -81,3 +81,17 @@ def test_a_local_unit_lands_where_its_order_says(n: int, seed: int) -> None:
     moved = unit_matrix({"w": realign_tensor(array, (match("g"), None), {"g": order}, {})}, place)
     for unit in range(n):
         assert moved[order[unit]] == pytest.approx(array[unit])
+
+
+@given(st.integers(1, 3), st.integers(1, 4), st.integers(1, 3), st.integers(0, 3), st.integers(0, 2**32 - 1))
+def test_a_clients_part_of_the_global_order_is_what_it_sent(
+    stack: int, n: int, block: int, more: int, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    spec = PermutationSpec({"w": (None, match("g", stack, block)), "v": (consume("g", stack, block), match("g"))})
+    tensors = {"w": rng.normal(size=(2, stack * n * block)), "v": rng.normal(size=(stack * n * block, n))}
+    order = rng.permutation(n + more)[:n]
+    moved = realign(tensors, spec, {"g": order}, {"g": n + more})
+    assert moved["w"].shape == (2, stack * (n + more) * block)
+    for name, array in local_part(moved, spec, {"g": order}).items():
+        np.testing.assert_array_equal(array, tensors[name])

@@ -14,13 +14,17 @@ from matched_cases import Array, merged_tensors, uploads_of
 
 from modelfuse.core.units import local_part, realign
 from modelfuse.errors import ContentError, OptionError
+from modelfuse.files.checkpoint import open_checkpoint
 from modelfuse.methods.contract import Merged, from_options
 from modelfuse.methods.fedma import FedMA
+from modelfuse.methods.gather import Given, gather
 from modelfuse.methods.pfnm import PFNM
+from modelfuse.methods.round_files import write_round
 from modelfuse.spec.architectures import parse_architecture
 from modelfuse.spec.axes import PermutationSpec
 from modelfuse.spec.layers import LSTM, BatchNorm2d, Conv2d, Embedding, Flatten, Linear, ReLU, Residual
 from modelfuse.spec.rows import Signal, permutation_spec
+from modelfuse.types import Step
 
 MLP = parse_architecture("mlp:in=3,hidden=6-4,out=2").spec()
 ONE_LAYER = parse_architecture("mlp:in=3,hidden=6,out=2").spec()
@@ -228,6 +232,40 @@ def test_the_recurrent_average_is_what_language_models_get() -> None:
     first = local_part(merged_tensors(merged), LANGUAGE, orders_of(merged, 0))
     np.testing.assert_allclose(first["rnn.weight_hh_l0"], clients[0]["rnn.weight_hh_l0"] / 2, rtol=1e-6)
     np.testing.assert_allclose(first["rnn.bias_ih_l0"], clients[0]["rnn.bias_ih_l0"], rtol=1e-6)
+
+
+def test_rounds_of_a_language_model_without_retraining_are_the_one_shot(tmp_path: Path) -> None:
+    rng = np.random.default_rng(6)
+    clients = [model(rng, LANGUAGE) for _ in range(3)]
+    method = FedMA(gamma=10.0)
+    uploads = uploads_of(tmp_path / "own", clients, LANGUAGE)
+    one = method.merge(uploads)
+    assert one.report["groups"]["rnn"]["width"] > 4
+    step = Step("merge", "0", {})
+    for group in ("embed", "rnn"):
+        done = method.round(uploads, group)
+        assert done.progress.shared[-1] == group
+        write_round(tmp_path / group, done, uploads, step)
+        files = [open_checkpoint(tmp_path / group / f"client_{client}.safetensors") for client in range(3)]
+        uploads = gather(Given(files), needs_fisher=False, equal_widths=False)
+    final = FedMA(gamma=10.0, final=True).merge(uploads)
+    tensors = merged_tensors(final)
+    for name, array in merged_tensors(one).items():
+        np.testing.assert_allclose(tensors[name], array, rtol=1e-6, err_msg=name)
+    for client in range(3):
+        for group, order in orders_of(one, client).items():
+            np.testing.assert_array_equal(final.orders[group][client], order)
+
+
+def test_sixteen_like_clients_of_small_weights_open_a_unit_each() -> None:
+    rng = np.random.default_rng(10)
+    own = {name: 0.05 * array for name, array in model(rng, MLP, {"fc1": 20, "fc2": 12}).items()}
+    clients = [
+        {name: np.float32(array + rng.normal(scale=1e-4, size=array.shape)) for name, array in own.items()}
+        for _ in range(16)
+    ]
+    groups = merge(FedMA(), clients, MLP).report["groups"]
+    assert [groups[group]["width"] for group in ("fc1", "fc2")] == [35, 27]  # L + 15, as the paper's 32 → 47
 
 
 def test_the_sweeps_come_from_the_seed() -> None:
