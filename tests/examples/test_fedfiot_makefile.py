@@ -67,10 +67,10 @@ def test_a_deleted_client_is_all_that_is_trained_again(tmp_path: Path) -> None:
 
 
 def test_a_deleted_report_of_a_merge_is_that_merge_again(tmp_path: Path) -> None:
-    first = _plan(tmp_path, "tab6")
+    first = _plan(tmp_path, "picked")
     _pretend(first)
     (tmp_path / "digits-a0.1-p0" / "shared-e5-s0" / "euclidean.merge.json").unlink()
-    merges = [line for line in _plan(tmp_path, "tab6") if line.startswith("merge")]
+    merges = [line for line in _plan(tmp_path, "picked") if line.startswith("merge")]
     assert len(merges) == 1
     assert "--matching euclidean --no-safeguard" in merges[0]
 
