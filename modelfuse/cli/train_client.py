@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -180,68 +178,43 @@ def train_client(
         clip_norm=clip_norm,
         seed=seed,
     )
-    early = parse_epochs(save_at)
-    from modelfuse.client.cohort import Cohort, client_path, metadata_of
-    from modelfuse.client.data import Dataset
+    from modelfuse.client.cohort import Cohort
     from modelfuse.client.device import pick_device
-    from modelfuse.client.freezing import FreezeRule, frozen_through
-    from modelfuse.client.local import LocalRun
+    from modelfuse.client.freezing import FreezeRule
     from modelfuse.client.partition import read_partition
-    from modelfuse.client.prototype_learning import TrainingPassFile, prototypes_path
-    from modelfuse.client.proximity import TrainingPass
+    from modelfuse.client.plan import Plan
     from modelfuse.client.shares import client_datasets
     from modelfuse.client.start import open_starts, require_start
     from modelfuse.client.workers import available_cores
     from modelfuse.files.folders import own_model
     from modelfuse.files.patterns import Patterns
-    from modelfuse.types import Metadata
 
     require_start(init, architecture, init_seed)
     where = pick_device(device)
     learning = _learning(prototypes, proto_weight, proto_distance, proto_denominator, embedding, pooling)
     datasets = client_datasets(data, partition, client, download=download, normalize=normalize)
-    starts = open_starts(datasets, init, architecture, init_seed, spec, overlay)
-    only = Patterns(tuple(train_only or ()), options=("--train-only", "--train-only"))
     together = len(datasets) > 1 or client == "all" or output.is_dir()
-    rule = pick(freeze_rule, FreezeRule, "--freeze-rule")
-    kept = {"freeze_through": freeze_through, "freeze_rule": rule} if freeze_through else {}
-    drawn = {} if partition is None else read_partition(partition).settings()
-    more = drawn | learning.said() | kept | ({"train_only": train_only} if train_only else {})
-
-    def companion(number: int, dataset: Dataset, metadata: Metadata) -> TrainingPassFile | None:
-        if prototypes_out is None:
-            return None
-        met = TrainingPass(len(dataset.classes), len(dataset))
-        return TrainingPassFile(met, prototypes_path(prototypes_out, number, together), metadata)
-
-    def plan(number: int, dataset: Dataset) -> LocalRun:
-        start = starts[number]
-        if only:
-            only.check(dict(start.network(number).named_parameters()), f"client {number}'s network")
-        freezing = frozen_through(freeze_through, start.spec, f"client {number}'s model")
-        recipe = freezing.recipe(settings, rule)
+    plan = Plan(
+        starts=open_starts(datasets, init, architecture, init_seed, spec, overlay),
+        settings=settings,
+        device=where,
+        output=output,
+        together=together,
+        learning=learning,
+        only=Patterns(tuple(train_only or ()), options=("--train-only", "--train-only")),
+        freeze_through=freeze_through,
+        freeze_rule=pick(freeze_rule, FreezeRule, "--freeze-rule"),
+        prototypes_out=prototypes_out,
+        init_seed=init_seed,
+        save_at=parse_epochs(save_at),
+        bits=quantize,
+        resume_every=resume_every,
+        drawn={} if partition is None else read_partition(partition).settings(),
+    )
+    for number, dataset in datasets.items():
         if learning.uncovered(dataset):
             context.obj.say(f"client {number}: none of its classes has a prototype, so it trains without")
-        start = replace(start, inputs=(*start.inputs, *learning.inputs()))
-        metadata = metadata_of(start, recipe, dataset, number, init_seed, more)
-        also = companion(number, dataset, metadata)
-        return LocalRun(
-            client=number,
-            network=partial(start.network, number),
-            dataset=dataset,
-            settings=recipe,
-            device=where,
-            metadata=metadata,
-            output=client_path(output, number, together),
-            save_at=early,
-            bits=quantize,
-            resume_every=resume_every,
-            objective=learning.objective(dataset, f"client {number}'s model", also.training_pass if also else None),
-            trainable=lambda name: only.holds(name) and freezing.trains(name),
-            companion=also,
-        )
-
-    runs = tuple(plan(*pair) for pair in sorted(datasets.items(), key=lambda item: -len(item[1])))
+    runs = tuple(plan.run(*pair) for pair in sorted(datasets.items(), key=lambda item: -len(item[1])))
     cohort = Cohort(runs, together, threads)
     own = () if init is None else tuple(own_model(init, number) for number in datasets)
     read = (*own, partition, spec, overlay, prototypes)
