@@ -72,14 +72,14 @@ def test_there_must_be_something_to_start_from() -> None:
 
 
 def test_a_spec_file_is_carried_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "own_network.py").write_text("from torch import nn\ndef make(): return nn.Linear(4, 2)\n")
+    (tmp_path / "linear_network.py").write_text("from torch import nn\ndef make(): return nn.Linear(4, 2)\n")
     monkeypatch.chdir(tmp_path)
     spec = {"axes": {"weight": [None, None], "bias": [None]}, "class_axis": {"weight": 0}}
     (tmp_path / "spec.json").write_text(json.dumps(spec))
-    start = open_start(None, "python:own_network:make", 1, tmp_path / "spec.json")
+    start = open_start(None, "python:linear_network:make", 1, tmp_path / "spec.json")
     assert start.spec == PermutationSpec.from_json(spec, "spec.json").to_json()
     assert set(tensors_of(start.network(0))) == {"weight", "bias"}
-    assert open_start(None, "python:own_network:make", 1, None).spec is None
+    assert open_start(None, "python:linear_network:make", 1, None).spec is None
 
 
 def test_faults_of_spec_files(tmp_path: Path) -> None:
