@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from modelfuse.client.data import load_data
-from modelfuse.client.shares import client_datasets
+from modelfuse.client.shares import classes_known, client_datasets
 from modelfuse.errors import ContentError, OptionError
 from modelfuse.files.writer import save
 from modelfuse.types import Metadata
@@ -47,3 +47,21 @@ def test_a_partition_must_be_of_this_data(tmp_path: Path) -> None:
         client_datasets("digits", split(tmp_path, largest=1438), "2")
     with pytest.raises(ContentError, match="made for other classes"):
         client_datasets("digits", split(tmp_path, classes="abcdefghij"), "0")
+
+
+def test_a_partition_that_was_written_again_is_read_again(tmp_path: Path) -> None:
+    before = client_datasets("digits", split(tmp_path), "0")
+    assert client_datasets("digits", tmp_path / "split.safetensors", "0") is before  # still in memory
+    after = client_datasets("digits", split(tmp_path, largest=8), "0")
+    whole = load_data("digits", "train")
+    np.testing.assert_array_equal(after[0].inputs, whole.inputs[[4, 8]])
+
+
+def test_test_examples_need_a_partition_that_deals_them(tmp_path: Path) -> None:
+    with pytest.raises(ContentError, match="it has no clients' test examples"):
+        client_datasets("digits", split(tmp_path), "0", split="test")
+    path = tmp_path / "both.safetensors"
+    save(path, {"client_0": np.array([4]), "test_0": np.array([3, 1])}, Metadata("partition"))
+    shares = client_datasets("digits", path, "0", split="test")
+    np.testing.assert_array_equal(shares[0].labels, load_data("digits", "test").labels[[3, 1]])
+    assert classes_known("digits", path, [0]) == {0: [int(load_data("digits", "train").labels[4])]}
