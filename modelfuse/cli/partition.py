@@ -15,8 +15,13 @@ def partition(
     context: typer.Context,
     data: DataOption,
     output: OutputOption,
-    num_clients: Annotated[int, typer.Option("--num-clients", "-K", min=1, help="Number of clients.")],
-    scheme: Annotated[str, typer.Option("--scheme", help="dirichlet-client, nway-kshot or iid.")] = "dirichlet-client",
+    num_clients: Annotated[
+        int | None,
+        typer.Option("--num-clients", "-K", min=1, help="Number of clients; natural: of roles to draw (all)."),
+    ] = None,
+    scheme: Annotated[
+        str, typer.Option("--scheme", help="dirichlet-client, dirichlet-class, nway-kshot, iid or natural.")
+    ] = "dirichlet-client",
     alpha: Annotated[
         float | None,
         typer.Option("--alpha", help="Concentration of the Dirichlet draws: the smaller, the more skewed."),

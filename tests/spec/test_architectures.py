@@ -41,6 +41,13 @@ def test_vgg9_ends_in_fc9_with_its_classes() -> None:
     assert spec.class_axis == {"fc9.weight": 0, "fc9.bias": 0}
 
 
+def test_the_character_lstm_has_fedmas_names() -> None:
+    spec = parse_architecture("char-lstm").spec()
+    assert spec.groups() == ("encoder", "rnn")
+    assert spec.axes["rnn.weight_ih_l0"] == (match("rnn", stack=4), consume("encoder"))
+    assert spec.class_axis == {"decoder.weight": 0, "decoder.bias": 0}
+
+
 def test_widths_follow_from_shapes() -> None:
     grown = parse_architecture("lenet").resized({"conv1.weight": (24, 1, 5, 5), "fc1.weight": (510, 800)})
     assert [layer.outputs for layer in grown.layers if isinstance(layer, Conv2d | Linear)] == [24, 50, 510, 10]
