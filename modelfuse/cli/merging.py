@@ -118,6 +118,8 @@ def gathered(job: Job, method: type[Method]) -> Uploads:
     if job.given.part and job.validation is not None and job.rest is None:
         raise OptionError("--validate", "a part of a network predicts nothing", "Pass --rest FILE too.")
     if method.takes == "prototypes":
+        if job.validation is not None:
+            raise OptionError("--validate", "prototypes alone predict nothing", "Judge clients with eval --prototypes.")
         return gather_prototypes(job.given)
     return gather(job.given, needs_fisher=method.needs_fisher, equal_widths=not method.takes_unequal_widths)
 

@@ -97,6 +97,8 @@ def gather_prototypes(given: Given) -> Uploads:
         ("--num-examples", given.num_examples),
         ("--class-counts", given.class_counts),
         ("--only", given.part),
+        ("--spec", given.spec),
+        ("--architecture", given.architecture),
     ):
         if value:
             raise OptionError(option, "prototypes are merged, not models", "Leave it out.")

@@ -143,6 +143,9 @@ def test_models_and_prototypes_are_not_taken_for_each_other(
 def test_an_option_of_models_is_none_of_prototypes(
     tmp_path: Path, two: list[Path], capfd: pytest.CaptureFixture[str]
 ) -> None:
-    message = fails(capfd, tmp_path, "-m", "fedproto", *two, "--num-examples", "1,2")
-    assert "--num-examples: prototypes are merged, not models" in message
+    for option, value in (("--num-examples", "1,2"), ("--architecture", "lenet"), ("--only", "p*")):
+        message = fails(capfd, tmp_path, "-m", "fedproto", *two, option, value)
+        assert f"{option}: prototypes are merged, not models" in message
+    message = fails(capfd, tmp_path, "-m", "fedproto", *two, "--validate", "digits", "--partition", two[0])
+    assert "--validate: prototypes alone predict nothing" in message
     assert "'median' is not a choice" in fails(capfd, tmp_path, "-m", "fedproto", *two, "--weighting", "median")
