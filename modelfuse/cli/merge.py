@@ -48,6 +48,7 @@ from modelfuse.cli.options import (
 from modelfuse.methods import METHODS
 
 if TYPE_CHECKING:
+    from modelfuse.cli.selection import Validation
     from modelfuse.methods.gather import Given
 
 __all__ = ["merge"]
@@ -176,8 +177,6 @@ def merge(
     from modelfuse.cli.merge_inputs import read_class_counts, read_sweep_orders, whole_numbers
     from modelfuse.cli.merging import Job, run
     from modelfuse.cli.rounds import run_round
-    from modelfuse.cli.selection import Validation
-    from modelfuse.errors import OptionError
     from modelfuse.files.artifacts import open_kind
     from modelfuse.files.folders import clients_files
     from modelfuse.files.patterns import Patterns
@@ -215,13 +214,6 @@ def merge(
     ]
     for out in filter(None, (None if through else output, report, orders)):
         check_output(out, inputs)
-    if (validate is None) != (partition is None):
-        raise OptionError(
-            "--validate", "it needs the partition whose hold-out it evaluates on", "Pass --validate and --partition."
-        )
-    validation = None
-    if validate is not None and partition is not None:
-        validation = Validation(validate, partition, device, download, normalize)
     job = Job(
         method=method,
         options={name: value for name, value in options.items() if value not in (None, [])},
@@ -231,7 +223,7 @@ def merge(
             class_counts=None if class_counts is None else read_class_counts(class_counts),
             part=Patterns(tuple(only or ()), tuple(excepted or ())),
         ),
-        validation=validation,
+        validation=_validation(validate, partition, device, download, normalize),
         labels=parse_labels(label),
         rest=None if rest is None else open_kind(rest, "model"),
     )
@@ -239,6 +231,21 @@ def merge(
         run(job, output, report, orders, context.obj, as_json)
     else:
         run_round(job, through, output, report, orders, context.obj, as_json)
+
+
+def _validation(
+    validate: str | None, partition: Path | None, device: str, download: bool, normalize: str | None
+) -> Validation | None:
+    from modelfuse.cli.selection import Validation
+    from modelfuse.errors import OptionError
+
+    if validate is None and partition is None:
+        return None
+    if validate is None or partition is None:
+        raise OptionError(
+            "--validate", "it needs the partition whose hold-out it evaluates on", "Pass --validate and --partition."
+        )
+    return Validation(validate, partition, device, download, normalize)
 
 
 def _opened(

@@ -23,6 +23,8 @@ from modelfuse.client.settings import Augmentation, Precision, Schedule, TrainSe
 from modelfuse.errors import OptionError
 
 if TYPE_CHECKING:
+    from modelfuse.cli.render import Screen
+    from modelfuse.client.cohort import Cohort
     from modelfuse.client.prototype_learning import PrototypeLearning
 
 __all__ = ["train_client"]
@@ -220,14 +222,20 @@ def train_client(
     read = (*own, partition, spec, overlay, prototypes)
     cohort.claim_places(tuple(path for path in read if path is not None))
     at_once = jobs or max(1, available_cores() // threads)
+    _train(cohort, at_once if where.type == "cpu" else 1, context.obj)
+
+
+def _train(cohort: Cohort, jobs: int, screen: Screen) -> None:
+    """Train the clients, show how far they are, and say how each did."""
+    count = len(cohort.runs)
     with (
-        cohort.workers(at_once if where.type == "cpu" else 1) as workers,
-        context.obj.progress(cohort.examples(), f"train {len(runs)} client{'s' if len(runs) > 1 else ''}") as bar,
+        cohort.workers(jobs) as workers,
+        screen.progress(cohort.examples(), f"train {count} client{'s' if count > 1 else ''}") as bar,
     ):
         summaries = workers.run(bar.advance)
     cohort.forget_states()
-    for run, summary in sorted(zip(runs, summaries, strict=True), key=lambda pair: pair[0].client):
-        context.obj.say(f"{run.output}: client {run.client}, {summary.text()}")
+    for run, summary in sorted(zip(cohort.runs, summaries, strict=True), key=lambda pair: pair[0].client):
+        screen.say(f"{run.output}: client {run.client}, {summary.text()}")
 
 
 def _learning(
