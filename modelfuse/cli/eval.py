@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -22,6 +22,9 @@ from modelfuse.cli.options import (
     ThreadsOption,
     parse_labels,
 )
+
+if TYPE_CHECKING:
+    from modelfuse.cli.render import Screen
 
 __all__ = ["evaluate"]
 
@@ -83,11 +86,8 @@ def evaluate(
     """
     if personal or prototypes is not None:
         from modelfuse.cli.personal import Question, judge_personally
-        from modelfuse.errors import OptionError
 
-        for option, given in (("--ensemble", ensemble), ("--clients-only", clients_only)):
-            if given:
-                raise OptionError(option, "clients are judged one by one", "Leave it out, or leave --personal out.")
+        _refuse_together({"--ensemble": ensemble, "--clients-only": clients_only})
         question = Question(
             files=files,
             data=data,
@@ -137,17 +137,29 @@ def evaluate(
             labels=labels,
             advance=bar.advance,
         )
-    results = [*document["results"], *([document["ensemble"]] if ensemble else [])]
-    for result in results:
-        if result["non_finite"]:
-            context.obj.say(f"{result['model']}: NaN or infinity on {result['non_finite']} examples, counted as wrong")
     if output is not None:
         save_json(output, document)
+    _show(document, bool(examination.clients), context.obj, as_json)
+
+
+def _refuse_together(options: Mapping[str, bool]) -> None:
+    from modelfuse.errors import OptionError
+
+    for option, given in options.items():
+        if given:
+            raise OptionError(option, "clients are judged one by one", "Leave it out, or leave --personal out.")
+
+
+def _show(document: Mapping[str, Any], by_client: bool, screen: Screen, as_json: bool) -> None:
+    results = [*document["results"], *([document["ensemble"]] if document["ensemble"] else [])]
+    for result in results:
+        if result["non_finite"]:
+            screen.say(f"{result['model']}: NaN or infinity on {result['non_finite']} examples, counted as wrong")
     if as_json:
-        context.obj.json(document)
-    else:
-        columns = ["model", "accuracy %", "loss", "count"]
-        context.obj.table("", columns + (["clients' mean %", "own %"] if examination.clients else []), _rows(results))
+        screen.json(document)
+        return
+    columns = ["model", "accuracy %", "loss", "count"]
+    screen.table("", columns + (["clients' mean %", "own %"] if by_client else []), _rows(results))
 
 
 def _rows(results: Sequence[Mapping[str, Any]]) -> list[list[str]]:
