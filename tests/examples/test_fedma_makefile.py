@@ -73,7 +73,7 @@ def test_a_pass_matches_and_trains_layer_after_layer(tmp_path: Path) -> None:
     assert "--freeze-through" not in steps[6]
     for match, train, before, group in ((*steps[7:9], "start", "encoder"), (*steps[9:11], "encoder", "rnn")):
         assert f"--through {group} {at}/2/{before} -o {at}/2/{group}-matched" in match
-        assert f"{at}/2/{group}-matched --freeze-through {group} --freeze-rule fedma" in train
+        assert f"{at}/2/{group}-matched --freeze-through {group} --freeze-rule plain" in train
     assert f"--final {at}/2/rnn " in steps[11]
 
 
