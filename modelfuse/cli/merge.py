@@ -14,6 +14,7 @@ from modelfuse.cli.merge_options import (
     BiasPriorOption,
     ClassCountsOption,
     DirectionOption,
+    EvenLogitsOption,
     FinalOption,
     FisherFloorOption,
     GammaOption,
@@ -78,6 +79,7 @@ def merge(
     safeguard: SafeguardOption = None,
     refine: RefineOption = None,
     refine_seed: RefineSeedOption = None,
+    even_logits: EvenLogitsOption = None,
     reference: Annotated[
         list[str] | None,
         typer.Option(
@@ -152,7 +154,8 @@ def merge(
     fedfiot   units aligned by Fisher-weighted optimal transport, then the Fisher-weighted mean;
               kept only where it lowers the objective (--no-safeguard: always);
               --matching profiled prices a pair at the average that would follow, and
-              --refine goes over all layers again, with what their units feed
+              --refine goes over all layers again, with what their units feed;
+              --even-logits undoes what skewed labels taught the output layers
     pfnm      units matched under a Beta-Bernoulli process, layers may grow; the posterior mean
     fedma     the same, layer by layer: in one shot, or in rounds with retraining in between
               (--through GROUP for each group, then --final); modelfuse localize cuts the
@@ -191,6 +194,7 @@ def merge(
         "safeguard": safeguard,
         "refine": refine,
         "refine_seed": refine_seed,
+        "even_logits": even_logits,
         "gamma": gamma,
         "sigma": sigma,
         "sigma0": sigma0,

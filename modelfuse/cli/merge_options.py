@@ -13,6 +13,7 @@ __all__ = [
     "BiasPriorOption",
     "ClassCountsOption",
     "DirectionOption",
+    "EvenLogitsOption",
     "FinalOption",
     "FisherFloorOption",
     "GammaOption",
@@ -70,6 +71,13 @@ RefineOption = Annotated[
 ]
 RefineSeedOption = Annotated[
     int | None, typer.Option("--refine-seed", help="Seed of the order in which --refine visits. fedfiot.")
+]
+EvenLogitsOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--even-logits/--no-even-logits",
+        help="Take from the output layers what prefers a class whatever the input. fedfiot.",
+    ),
 ]
 FisherFloorOption = Annotated[
     float | None, typer.Option("--fisher-floor", help="Least summed Fisher that is trusted. fisher.")

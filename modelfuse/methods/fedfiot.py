@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -10,7 +10,8 @@ import numpy as np
 
 from modelfuse.core.average import objective, plain_mean, weighted_mean
 from modelfuse.core.engine import Alignment, Matching, Solver, Units, align
-from modelfuse.core.units import unit_matrix
+from modelfuse.core.logits import even, input_scale
+from modelfuse.core.units import realign, unit_matrix
 from modelfuse.errors import OptionError
 from modelfuse.files.checkpoint import Checkpoint
 from modelfuse.files.layout import is_float
@@ -40,6 +41,7 @@ class FedFiOT:
         safeguard: Keep the identity-aligned Fisher average where alignment did not lower the objective (alg. 1, l. 34).
         refine: Re-match all groups with outgoing weights as well, once they are aligned.
         refine_seed: Seed of the order in which it visits them, at least 0.
+        even_logits: Take from each client's output layer, and from the merged one, what prefers a class at any input.
 
     Source: FedFiOT alg. 1.
     """
@@ -58,6 +60,7 @@ class FedFiOT:
     safeguard: bool = True
     refine: bool = False
     refine_seed: int = 0
+    even_logits: bool = False
 
     def __post_init__(self) -> None:
         """Check the options."""
@@ -80,6 +83,10 @@ class FedFiOT:
             {name: temper(client.raw_fisher(name), self.rho, self.lam) for name in weighed}
             for client in uploads.clients
         )
+        inputs = self._inputs(uploads)
+        if inputs:
+            each = zip(values, precisions, inputs, strict=True)
+            values = tuple(tensors | even(tensors, weights, read, spec.class_axis) for tensors, weights, read in each)
         start = Alignment(values, precisions, {})
         aligned, report = self._align(uploads, start)
         if self.refine:
@@ -88,7 +95,21 @@ class FedFiOT:
             report["refinement"] = {"seed": self.refine_seed, **refinement}
         if aligned.matchings:
             report["groups"] = {group: {"width": m.width, **m.trace} for group, m in aligned.matchings.items()}
-        return self._finish(uploads, start, aligned, report)
+        return self._finish(uploads, start, aligned, inputs, report)
+
+    def _inputs(self, uploads: Uploads) -> list[dict[str, FloatArray]]:
+        """Return the sizes of what each client's output layer reads; empty where nobody asks."""
+        if not self.even_logits:
+            return []
+        class_axis = uploads.permutation_spec().class_axis
+        if not class_axis:
+            raise OptionError(
+                "--even-logits", "the spec does not say which tensors write the classes", "Add class_axis."
+            )
+        return [
+            input_scale({name: client.raw_fisher(name) for name in class_axis}, class_axis)
+            for client in uploads.clients
+        ]
 
     def _align(self, uploads: Uploads, start: Alignment) -> tuple[Alignment, dict[str, Any]]:
         """Align the clients layer by layer, and report what they were aligned to."""
@@ -105,10 +126,17 @@ class FedFiOT:
         aligned = align(start.values, start.precisions, uploads.permutation_spec(), solver)
         return aligned, {"reference": reference.model.label}
 
-    def _finish(self, uploads: Uploads, start: Alignment, aligned: Alignment, report: dict[str, Any]) -> Merged:
+    def _finish(
+        self,
+        uploads: Uploads,
+        start: Alignment,
+        aligned: Alignment,
+        inputs: Sequence[Tensors],
+        report: dict[str, Any],
+    ) -> Merged:
         """Average both alignments and keep the one that alg. 1 keeps."""
-        merged, at_aligned = _average(uploads, aligned, self.average == "fisher")
-        identity, at_identity = _average(uploads, start, True)
+        merged, at_aligned = _average(uploads, aligned, self.average == "fisher", inputs)
+        identity, at_identity = _average(uploads, start, True, inputs)
         fall_back = self.safeguard and bool(aligned.matchings) and at_aligned > at_identity
         report["objective"] = {
             "aligned": at_aligned,
@@ -168,12 +196,16 @@ def _in_orders(alignment: Alignment, spec: PermutationSpec) -> Alignment:
     return Alignment(alignment.values, alignment.precisions, matchings)
 
 
-def _average(uploads: Uploads, alignment: Alignment, by_fisher: bool) -> tuple[dict[str, Any], float]:
-    """Return the average of aligned clients and its full-model objective (FedFiOT eq. 2 over all layers)."""
+def _average(
+    uploads: Uploads, alignment: Alignment, by_fisher: bool, inputs: Sequence[Tensors]
+) -> tuple[dict[str, Any], float]:
+    """Return the average of aligned clients and its full-model objective (FedFiOT eq. 2 over all layers).
+
+    Where the output layers' inputs are given, the average is the best one whose classes have even logits.
+    """
     merged: dict[str, Any] = {}
-    total = 0.0
     shares = uploads.shares()
-    weighed: Sequence[Tensors] = alignment.precisions or ()
+    precisions: Sequence[Tensors] = alignment.precisions or ()
     for name in uploads.names():
         values = [tensors[name] for tensors in alignment.values]
         if not is_float(uploads.clients[0].model.layout[name].dtype):
@@ -181,7 +213,19 @@ def _average(uploads: Uploads, alignment: Alignment, by_fisher: bool) -> tuple[d
         elif is_running_statistic(name):
             merged[name] = plain_mean(values, shares)
         else:
-            precision = [tensors[name] for tensors in weighed]
+            precision = [tensors[name] for tensors in precisions]
             merged[name], _ = weighted_mean(values, precision if by_fisher else [1.0] * len(values), shares)
-            total += objective(merged[name], values, precision)
+    if inputs:
+        spec = uploads.permutation_spec()
+        moved = [realign(read, spec, alignment.orders(client)) for client, read in enumerate(inputs)]
+        weights = precisions if by_fisher else [{name: np.ones_like(merged[name]) for name in spec.class_axis}]
+        merged |= even(merged, _summed(weights, spec.class_axis), _summed(moved, spec.class_axis), spec.class_axis)
+    total = sum(
+        objective(merged[name], [tensors[name] for tensors in alignment.values], [each[name] for each in precisions])
+        for name in precisions[0]
+    )
     return merged, total
+
+
+def _summed(models: Sequence[Tensors], names: Iterable[str]) -> dict[str, FloatArray]:
+    return {name: np.sum([tensors[name] for tensors in models], axis=0) for name in names}

@@ -97,3 +97,44 @@ def _without_times(report: dict[str, Any], like: dict[str, Any]) -> list[dict[st
     """Return the first group's steps with the other run's seconds."""
     pairs = zip(report["groups"]["fc1"]["iterations"], like["groups"]["fc1"]["iterations"], strict=True)
     return [step | {key: other[key] for key in ("cost_seconds", "lap_seconds")} for step, other in pairs]
+
+
+@pytest.mark.parametrize("switches", [[], ["--refine"], ["--matching", "identity"], ["--average", "uniform"]])
+def test_even_logits_reach_the_merged_output_layer(tmp_path: Path, switches: list[str]) -> None:
+    models, fishers = write_federation(tmp_path)
+    _merge(tmp_path, models + fishers, "--even-logits", "--no-safeguard", *switches)
+    merged, orders = load_file(tmp_path / "out.safetensors"), load_file(tmp_path / "orders.safetensors")
+    spec = parse_architecture(ARCHITECTURE).spec()
+    weight, bias = np.zeros((2, 4)), np.zeros(2)
+    for client, path in enumerate(fishers):
+        moved = {key.split(".")[0]: order for key, order in orders.items() if key.endswith(f"client_{client}")}
+        fisher = realign(load_file(path), spec, moved)
+        weight += np.sqrt(fisher["fc3.weight"].mean(axis=0))
+        bias += np.sqrt(fisher["fc3.bias"].mean())
+    logits = np.sum(merged["fc3.weight"] * weight, axis=1) + merged["fc3.bias"] * bias
+    np.testing.assert_allclose(logits, 0, atol=1e-5)
+
+
+def test_even_logits_change_no_layer_below(tmp_path: Path) -> None:
+    models, fishers = write_federation(tmp_path)
+    _merge(tmp_path, models + fishers, "--no-safeguard")
+    plain = load_file(tmp_path / "out.safetensors")
+    _merge(tmp_path, models + fishers, "--no-safeguard", "--even-logits")
+    evened = load_file(tmp_path / "out.safetensors")
+    assert {name for name in plain if not np.array_equal(plain[name], evened[name])} == {"fc3.weight", "fc3.bias"}
+
+
+def test_even_logits_need_to_know_the_classes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    models, fishers = write_federation(tmp_path)
+    spec = parse_architecture(ARCHITECTURE).spec().to_json() | {"class_axis": {}}
+    (tmp_path / "spec.json").write_text(json.dumps(spec))
+    files = [
+        *map(str, models + fishers),
+        "--spec",
+        str(tmp_path / "spec.json"),
+        "-o",
+        str(tmp_path / "out.safetensors"),
+    ]
+    assert run(["merge", "--method", "fedfiot", "--even-logits", *files]) == 2
+    assert "--even-logits: the spec does not say which tensors write the classes" in capsys.readouterr().err
+    assert not (tmp_path / "out.safetensors").exists()
