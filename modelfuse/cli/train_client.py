@@ -149,18 +149,18 @@ def train_client(
 
     \b
     FedFiOT's recipe:
-      modelfuse train-client init.safetensors --data cifar10:ROOT --partition split.safetensors --client all
-        -E 25 --lr 0.02 --momentum 0.9 --weight-decay 2e-3 --batch-size 64 --schedule cosine
+      modelfuse train-client init.safetensors --data cifar10:ROOT --partition split.safetensors --client all \\
+        -E 25 --lr 0.02 --momentum 0.9 --weight-decay 2e-3 --batch-size 64 --schedule cosine \\
         --augment crop-flip -o clients/
 
     \b
     FedProto, round 2, each client from its own model of round 1:
-      modelfuse train-client round1/ --prototypes prototypes1.safetensors --data mnist:ROOT
+      modelfuse train-client round1/ --prototypes prototypes1.safetensors --data mnist:ROOT \\
         --partition split.safetensors --client all -E 1 --lr 0.01 --momentum 0.5 --batch-size 8 -o round2/
 
     \b
     FedMA, round 3, the layers behind conv2, which merge --through conv2 wrote:
-      modelfuse train-client round2/ --freeze-through conv2 --freeze-rule fedma --lr 0.01 --weight-decay 1e-4
+      modelfuse train-client round2/ --freeze-through conv2 --freeze-rule fedma --lr 0.01 --weight-decay 1e-4 \\
         --data cifar10:ROOT --partition split.safetensors --client all -o trained2/
 
     \b
