@@ -14,16 +14,20 @@ def entries(file: Checkpoint) -> int:
     return sum(layout.size for layout in file.layout.values() if is_float(layout.dtype))
 
 
-def sent(run: Path) -> int:
-    """Return what all clients of a run send together in one round."""
-    if not (run / "global.safetensors").exists() and not (run / "prototypes").exists():
-        return 0  # local training
+def sent(run: Path) -> tuple[int, int]:
+    """Return the entries, and the bytes of these entries, that all clients of a run send together in one round."""
     if (run / "prototypes").exists():
-        return sum(entries(open_checkpoint(path)) for path in (run / "prototypes").glob("prototypes_*.safetensors"))
-    clients = len(list((run / "clients-even").glob("client_*.safetensors")))
-    body = run / "body.safetensors"
-    return clients * entries(open_checkpoint(body if body.exists() else run / "global.safetensors"))
+        files = [open_checkpoint(path) for path in (run / "prototypes").glob("prototypes_*.safetensors")]
+    elif (run / "global.safetensors").exists():
+        body = run / "body.safetensors"
+        upload = open_checkpoint(body if body.exists() else run / "global.safetensors")
+        files = [upload] * len(list((run / "clients-even").glob("client_*.safetensors")))
+    else:
+        files = []  # local training
+    size = sum(layout.nbytes for file in files for layout in file.layout.values() if is_float(layout.dtype))
+    return sum(map(entries, files)), size
 
 
 for folder in map(Path, sys.argv[1:]):
-    print(f"{folder.parent.name:24} {folder.name:20} {sent(folder):>10,} entries a round")
+    count, size = sent(folder)
+    print(f"{folder.parent.name:28} {folder.name:20} {count:>12,} entries a round {size / 1000:>12,.1f} kB")

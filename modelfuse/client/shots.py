@@ -112,8 +112,6 @@ def deal_shots(
 ) -> tuple[IndexArray, ...]:
     """Deal every class's examples out, each to one client at most.
 
-    The authors' code gives clients windows of the sorted data instead, which overlap.
-
     Args:
         labels: (N,) classes.
         wanted: (K, C) examples of each class for each client.
