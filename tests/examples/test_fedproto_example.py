@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -74,3 +75,22 @@ def test_the_papers_figures_can_stand_beside_a_table() -> None:
     assert figures["fedproto", "mnist stdev=2 ways=3"].value == 97.13
     assert figures["fedproto-mh", "mnist stdev=2 ways=5"].std == 0.36
     assert len(figures) == 3 * 8 * 3
+
+
+def test_make_reads_a_run_from_its_path() -> None:
+    make = shutil.which("make")
+    if make is None:
+        pytest.skip("needs make")
+    words = [make, "-n", "-B", "QUICK=1", "B=build-of-a-test", "fashion", "cifar"]
+    lines = subprocess.run(words, cwd=FOLDER, capture_output=True, text=True, check=True).stdout.replace("\\\n", " ")
+    shown = {" ".join(line.split()) for line in lines.splitlines()}
+    folder = "build-of-a-test/fashion-mnist-s2-n4-k100-c20"
+    assert (
+        "modelfuse partition --data fashion-mnist:data --scheme nway-kshot -K 20 --ways 4 --ways-std 2 --shots 100 "
+        f"--shots-std 2 --test-shots 40 --seed 0 -o {folder}/split-0.safetensors"
+    ) in shown
+    run_lines = [line for line in shown if f"--out {folder}/fedproto-mh-l1-0 " in line]
+    assert len(run_lines) == 1
+    assert "--method fedproto-mh" in run_lines[0]
+    assert '--labels "dataset=fashion-mnist stdev=2 ways=4 shots=100 weight=1"' in run_lines[0]
+    assert any("--method fedproto --data cifar10:data" in line and "--weight 0.1" in line for line in shown)
