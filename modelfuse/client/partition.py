@@ -108,6 +108,7 @@ def draw_partition(
         raise OptionError("--num-clients", f"{settings.num_clients} is out of range", "There must be at least 1.")
     if not 0 <= holdout < len(train):
         raise OptionError("--server-holdout", f"{holdout} of {len(train)} examples", "Leave some for the clients.")
+    _check_enough(settings.num_clients or 1, min_examples, len(train) - holdout)
     held_seed, scheme_seed = np.random.SeedSequence(seed).spawn(2)
     held = np.sort(np.random.default_rng(held_seed).choice(len(train), holdout, replace=False))
     rest = np.setdiff1d(np.arange(len(train)), held)
@@ -124,6 +125,16 @@ def draw_partition(
         f"none of {ATTEMPTS} draws gave each of {settings.num_clients or 'the'} clients {min_examples} examples",
         "Lower --min-examples or --num-clients, or raise --alpha.",
     )
+
+
+def _check_enough(clients: int, each: int, examples: int) -> None:
+    """Refuse at once what no draw can satisfy."""
+    if clients * each > examples:
+        raise OptionError(
+            "--num-clients",
+            f"{clients} clients of at least {each} examples each, and there are {examples} to divide",
+            "Lower --num-clients, --min-examples or --server-holdout.",
+        )
 
 
 def _details(

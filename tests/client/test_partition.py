@@ -129,8 +129,8 @@ def test_balance_against_the_rule_by_hand() -> None:
 
 
 def test_a_balanced_split_that_cannot_be_is_given_up() -> None:
-    with pytest.raises(OptionError, match="none of 100 draws gave each of 6 clients 101 examples"):
-        class_split(min_examples=101)
+    with pytest.raises(OptionError, match="none of 100 draws gave each of 6 clients 100 examples"):
+        class_split(min_examples=100)
 
 
 def play(min_chars: int | None = None, clients: int | None = None, **options: Any) -> Partition:
@@ -208,7 +208,10 @@ def test_iid_gives_everybody_as_much() -> None:
         ({"alpha": 0.0}, "--alpha: 0.0 is out of range"),
         ({"scheme": "iid"}, "--alpha: the scheme iid has no such setting"),
         ({"holdout": 600}, "--server-holdout: 600 of 600"),
-        ({"min_examples": 200}, "--min-examples: none of 100 draws gave each of 6 clients 200 examples. Lower"),
+        ({"min_examples": 100}, "--min-examples: none of 100 draws gave each of 6 clients 100 examples. Lower"),
+        ({"min_examples": 101}, "--num-clients: 6 clients of at least 101 examples each, and there are 600 to divide"),
+        ({"clients": 10**24}, "--num-clients: 1000000000000000000000000 clients of at least 1 examples"),
+        ({"clients": 595, "holdout": 6}, "there are 594 to divide. Lower --num-clients, --min-examples or"),
         ({"alpha": 1e-300}, "none of 100 draws"),
     ],
 )

@@ -197,6 +197,7 @@ def test_npz_arrays(tmp_path: Path) -> None:
         ({"y_train": np.array([0.0, 1.0, 2.0])}, "labels have .* float64"),
         ({"y_train": np.array([0, -1, 2])}, "labels run from -1"),
         ({"y_train": np.array([], dtype=int)}, "no examples"),
+        ({"y_train": np.array([0, 1, 10**12])}, "labels run to 1000000000000. Number the classes from 0 to at most"),
         ({"classes": ["a", "b", "c"], "y_train": np.array([0, 1, 3])}, "from 0 to 2"),
         ({"x_train": np.array([None, 1, 2], dtype=object)}, "not an .npz file that can be read"),
     ],

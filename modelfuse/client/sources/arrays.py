@@ -17,6 +17,9 @@ from modelfuse.types import IndexArray
 
 __all__ = ["open_npz", "open_python"]
 
+MOST_CLASSES = 100_000
+"""Classes that may go without names."""
+
 
 def open_npz(argument: str, split: SplitName, download: bool) -> Source:  # noqa: ARG001  (one signature for all)
     """Return a split of an .npz file.
@@ -38,7 +41,8 @@ def open_npz(argument: str, split: SplitName, download: bool) -> Source:  # noqa
     names = _array(path, "classes", needed=False)
     if names is None:
         other = _array(path, "y_test" if split == "train" else "y_train", needed=False)
-        classes = _numbered(check_labels(labels if other is None else np.append(labels, other), None, argument))
+        every = check_labels(labels if other is None else np.append(labels, other), None, argument)
+        classes = _numbered(every, argument)
     else:
         classes = tuple(map(str, names))
     values = check_labels(labels, len(classes), f"{argument}, y_{split}")
@@ -79,7 +83,7 @@ def open_python(argument: str, split: SplitName, download: bool) -> Source:  # n
     if len(made) not in (2, 3):
         raise ContentError(where, f"it returned {len(made)} values", "Return (inputs, labels) or add the classes.")
     inputs, labels = np.asarray(made[0]), check_labels(np.asarray(made[1]), None, where)
-    classes = tuple(map(str, made[2])) if len(made) == 3 else _numbered(labels)
+    classes = tuple(map(str, made[2])) if len(made) == 3 else _numbered(labels, where)
     check_labels(labels, len(classes), where)
     _same_length(inputs, labels, where)
 
@@ -109,8 +113,12 @@ def _same_length(inputs: NDArray[Any], labels: LabelArray, where: str) -> None:
         )
 
 
-def _numbered(labels: LabelArray) -> tuple[str, ...]:
-    return tuple(map(str, range(int(labels.max()) + 1)))
+def _numbered(labels: LabelArray, where: str) -> tuple[str, ...]:
+    """Return names for classes without any: an identifier in a label's place would make billions of them."""
+    last = int(labels.max())
+    if last >= MOST_CLASSES:
+        raise ContentError(where, f"labels run to {last}", f"Number the classes from 0 to at most {MOST_CLASSES - 1}.")
+    return tuple(map(str, range(last + 1)))
 
 
 def _numbers(values: NDArray[Any]) -> tuple[float, ...]:
