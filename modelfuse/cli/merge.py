@@ -183,7 +183,7 @@ def merge(
     from modelfuse.files.artifacts import open_kind
     from modelfuse.files.folders import clients_files
     from modelfuse.files.patterns import Patterns
-    from modelfuse.files.writer import check_output
+    from modelfuse.files.writer import check_outputs
 
     options: dict[str, Any] = {
         "rho": rho,
@@ -216,8 +216,7 @@ def merge(
         *filter(None, (rest, class_counts, sweep_orders)),
         *(Path(each) for each in reference or [] if each != LARGEST),
     ]
-    for out in filter(None, (None if through else output, report, orders)):
-        check_output(out, inputs)
+    check_outputs(filter(None, (None if through else output, report, orders)), inputs)
     job = Job(
         method=method,
         options={name: value for name, value in options.items() if value not in (None, [])},

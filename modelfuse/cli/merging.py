@@ -19,7 +19,7 @@ from modelfuse.files.writer import save_json
 from modelfuse.methods import load
 from modelfuse.methods.contract import Merged, Method, from_options
 from modelfuse.methods.gather import Given, gather, gather_prototypes
-from modelfuse.methods.output import write_merged, write_orders
+from modelfuse.methods.output import client_keys, write_merged, write_orders
 from modelfuse.methods.partial import completed
 from modelfuse.methods.uploads import Uploads
 from modelfuse.types import Step
@@ -84,6 +84,8 @@ def run(job: Job, output: Path, report: Path | None, orders: Path | None, screen
     uploads = gathered(job, method)
     if orders is not None and not method.needs_spec:
         raise OptionError("--orders", f"method {job.method} aligns nothing", "Leave it out.")
+    if orders is not None:
+        client_keys(uploads)  # refuses clients of one number before any work
     best, tried = _choose(points, [replace(uploads, reference=each) for each in job.given.references], job, screen)
     step = Step("merge", __version__, _decisive(job, best), inputs_of(uploads))
     partial = bool(job.given.part) and job.rest is None

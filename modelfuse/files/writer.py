@@ -234,11 +234,15 @@ def check_output(path: Path, inputs: Iterable[Path]) -> None:
 
 
 def check_outputs(paths: Iterable[Path], inputs: Iterable[Path]) -> None:
-    """Check several outputs at once; arguments and errors as :func:`check_output`."""
+    """Check several outputs at once, also against each other; arguments and errors as :func:`check_output`."""
     read = [(given, file) for given in inputs for file in map(resolved, _files_of(given))]
+    taken: set[Path] = set()
     for path in paths:
         check_place(path)
         target = resolved(path)
+        if target in taken:
+            raise FileError(str(path), "two outputs have this name", "Give each a name of its own.")
+        taken.add(target)
         shards = re.compile(re.escape(target.name.removesuffix(INDEX_SUFFIX)) + r"-\d+-of-\d+\.safetensors")
         for given, file in read:
             replaced = _is_index(target) and file.parent == target.parent and shards.fullmatch(file.name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from modelfuse.errors import ContentError, FileError, OptionError
@@ -57,8 +58,9 @@ def gather(given: Given, needs_fisher: bool, equal_widths: bool = True) -> Uploa
     Raises:
         FileError: A file is of the wrong kind, or of another model.
         ContentError: Clients differ in tensors, shapes or label order, or do not fit the spec.
-        OptionError: The options do not go with the files.
+        OptionError: The options do not go with the files, or one is given twice.
     """
+    _check_distinct(given.files)
     models = [file for file in given.files if _kind(file) == "model"]
     loose = [file for file in given.files if _kind(file) == "fisher"]
     for file in given.files:
@@ -90,7 +92,7 @@ def gather_prototypes(given: Given) -> Uploads:
     Raises:
         FileError: A file is of another kind.
         ContentError: Clients differ in the embedding's width or in their label order.
-        OptionError: An option goes with models only.
+        OptionError: An option goes with models only, or a file is given twice.
     """
     for option, value in (
         ("--fisher", given.fishers),
@@ -109,6 +111,7 @@ def gather_prototypes(given: Given) -> Uploads:
                 f"a {_kind(file)} file where prototypes are needed",
                 "Make the client's with modelfuse prototypes.",
             )
+    _check_distinct(given.files)
     infos = [file.metadata.client if file.metadata and file.metadata.client else ClientInfo() for file in given.files]
     clients = [Upload(file, None, info) for file, info in zip(given.files, infos, strict=True)]
     clients = [clients[index] for index in _canonical_order(clients)]
@@ -122,6 +125,16 @@ def gather_prototypes(given: Given) -> Uploads:
                 "Clients may differ in everything before the embedding, not in its width.",
             )
     return Uploads(tuple(clients))
+
+
+def _check_distinct(files: Sequence[Checkpoint]) -> None:
+    """Refuse a file named twice, as a folder and a file inside it do: it would silently count double."""
+    seen: set[Path] = set()
+    for file in files:
+        place = file.path.resolve()
+        if place in seen:
+            raise OptionError("FILES", f"{file.label} is given twice", "Name it once; folders stand for all in them.")
+        seen.add(place)
 
 
 def _kind(file: Checkpoint) -> str:
@@ -170,13 +183,17 @@ def _paired(
     if not loose and not needed:
         return [None for _ in models]
     identities = [model.model_id() for model in models]
-    by_model = {_owner(fisher): fisher for fisher in loose}
-    for owner, fisher in by_model.items():
-        if owner not in identities:
+    by_model: dict[str, list[Checkpoint]] = {}
+    for fisher in loose:
+        if (owner := _owner(fisher)) not in identities:
             raise FileError(
                 fisher.label, f"the Fisher of another model ({owner[:12]}…)", "Give that model too, or leave it out."
             )
-    found = [by_model.get(identity) for identity in identities]
+        by_model.setdefault(owner, []).append(fisher)
+    found = [_own(model, by_model.get(identity, [])) for model, identity in zip(models, identities, strict=True)]
+    for fisher in loose:
+        if not any(fisher is match for match in found):
+            raise FileError(fisher.label, "no client among the models has it", "Give its model too, or leave it out.")
     for model, match in zip(models, found, strict=True):
         if match is not None:
             _check_fisher(model, match)
@@ -185,6 +202,24 @@ def _paired(
                 model.label, "no Fisher of it is among the files", "Make one with modelfuse fisher and name it too."
             )
     return found
+
+
+def _own(model: Checkpoint, fishers: Sequence[Checkpoint]) -> Checkpoint | None:
+    """Return a model's Fisher among those that name it; clients of equal weights go by their numbers."""
+    if len(fishers) < 2:
+        return next(iter(fishers), None)
+    own = [fisher for fisher in fishers if (number := _number(fisher)) is not None and number == _number(model)]
+    if len(own) != 1:
+        raise FileError(
+            fishers[-1].label,
+            f"{model.label} has another Fisher, {fishers[0].label}",
+            "Leave one out, or pass them with --fisher, in the models' order.",
+        )
+    return own[0]
+
+
+def _number(file: Checkpoint) -> int | None:
+    return file.metadata.client.id if file.metadata and file.metadata.client else None
 
 
 def _owner(fisher: Checkpoint) -> str:

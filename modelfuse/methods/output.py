@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from modelfuse.errors import ContentError
 from modelfuse.files.metadata import extended
 from modelfuse.files.writer import StreamingWriter, save
 from modelfuse.methods.contract import Merged
@@ -84,10 +85,23 @@ def save_orders(
 
 
 def client_keys(uploads: Uploads) -> list[str]:
-    """Return each client's key in files: ``client_`` and its number, or its place where numbers are unknown."""
-    ids = [client.info.id for client in uploads.clients]
-    known = None not in ids and len(set(ids)) == len(ids)
-    return [f"client_{number if known else place}" for place, number in enumerate(ids)]
+    """Return each client's key in files: ``client_`` and its number, or its place where numbers are unknown.
+
+    Raises:
+        ContentError: Two clients have one number, so that what is one's would be taken for the other's.
+    """
+    numbers = [client.info.id for client in uploads.clients]
+    if None in numbers:
+        return [f"client_{place}" for place in range(len(numbers))]
+    first: dict[int | None, str] = {}
+    for client in uploads.clients:
+        number, label = client.info.id, client.model.label
+        if number in first:
+            raise ContentError(
+                label, f"it is from client {number}, and so is {first[number]}", "Give one model a client."
+            )
+        first[number] = label
+    return [f"client_{number}" for number in numbers]
 
 
 def _history(uploads: Uploads, step: Step) -> tuple[Step, ...]:

@@ -28,9 +28,10 @@ def write_round(folder: Path, done: Round, uploads: Uploads, step: Step) -> list
 
     Raises:
         FileError: The folder cannot be written, or a file in it is an input.
+        ContentError: Two clients have one number.
     """
-    make_folder(folder)
     keys = client_keys(uploads)
+    make_folder(folder)
     paths = [folder / f"{key}.safetensors" for key in keys]
     orders = folder / "orders.safetensors"
     check_outputs((*paths, orders), [client.model.path for client in uploads.clients])

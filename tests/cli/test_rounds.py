@@ -167,6 +167,19 @@ def test_what_does_not_go_with_a_round_is_an_error(
     assert not (tmp_path / "out").exists()
 
 
+def test_two_clients_of_one_number_are_an_error(
+    tmp_path: Path, clients: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    twin, output = tmp_path / "twin.safetensors", tmp_path / "out"
+    save(twin, random_model(np.random.default_rng(9)), metadata("model", 1, 5))
+    for words in (("--through", "fc1"), ("--orders", tmp_path / "orders.safetensors")):
+        message = _error(capfd, "merge", "-m", "fedma", clients, twin, "-o", output, *words)
+        assert "is from client 1, and so is" in message
+        assert str(twin) in message
+        assert not output.exists()
+    assert _merge(clients, twin, "-o", output) == 0
+
+
 def test_unreadable_progress_is_an_error(tmp_path: Path, clients: Path, capfd: pytest.CaptureFixture[str]) -> None:
     file = open_checkpoint(clients / "client_0.safetensors")
     assert file.metadata is not None

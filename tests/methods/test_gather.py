@@ -71,6 +71,37 @@ def test_fishers_in_the_wrong_order_are_refused(tmp_path: Path, capfd: pytest.Ca
     )
 
 
+def test_two_fishers_of_one_model_are_refused_in_any_order(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    models, fishers = write_federation(tmp_path)
+    other = tmp_path / "other.safetensors"
+    other.write_bytes(fishers[1].read_bytes())
+    for files in ([*fishers, other], [other, *fishers]):
+        message = _fails(capfd, tmp_path, "--method", "fisher", *models, *files)
+        assert f"{models[1]} has another Fisher" in message
+        assert str(other) in message
+        assert str(fishers[1]) in message
+
+
+def test_fishers_of_clients_of_equal_weights_go_by_number(
+    tmp_path: Path, rng: np.random.Generator, capfd: pytest.CaptureFixture[str]
+) -> None:
+    model = random_model(rng)
+    pairs = [write_client(tmp_path, client, model, random_fisher(rng, model)) for client in (0, 1)]
+    files = [open_checkpoint(path) for path in (pairs[1][1], pairs[1][0], pairs[0][0], pairs[0][1])]
+    uploads = gather(Given(files), needs_fisher=True)
+    assert [client.fisher and client.fisher.path for client in uploads.clients] == [pairs[0][1], pairs[1][1]]
+    message = _fails(capfd, tmp_path, "--method", "fisher", pairs[0][0], pairs[0][1], pairs[1][1])
+    assert f"{pairs[1][1]}: no client among the models has it" in message
+
+
+def test_a_file_given_twice_is_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    models, fishers = write_federation(tmp_path)
+    again = tmp_path / ".." / tmp_path.name / models[2].name
+    message = _fails(capfd, tmp_path, "--method", "fisher", tmp_path, again)
+    assert f"FILES: {again} is given twice. Name it once" in message
+    assert f"FILES: {fishers[0]} is given twice" in _fails(capfd, tmp_path, "--method", "fisher", *fishers, fishers[0])
+
+
 def test_a_fisher_count_that_differs_is_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     models, fishers = write_federation(tmp_path)
     message = _fails(capfd, tmp_path, "--method", "fisher", *models, "--fisher", fishers[0])
@@ -218,3 +249,11 @@ def test_an_output_that_is_an_input_is_refused(tmp_path: Path, capfd: pytest.Cap
     assert run(["merge", "--method", "fedavg", *map(str, models), "-o", str(models[1])]) == 2
     assert models[1].read_bytes() == before
     assert "the output is also an input" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("option", ["--report", "--orders"])
+def test_two_outputs_of_one_name_are_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str], option: str) -> None:
+    models, _ = write_federation(tmp_path)
+    output = tmp_path / "out" / "global.safetensors"
+    message = _fails(capfd, tmp_path, "--method", "pfnm", *models, option, output)
+    assert f"{output}: two outputs have this name. Give each a name of its own." in message
