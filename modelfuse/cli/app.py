@@ -117,4 +117,9 @@ def run(arguments: Sequence[str]) -> int:
             raise
         sys.stderr.write(f"modelfuse: {error}\n")
         return error.exit_status
+    except OSError as error:  # a path that the system refuses before a command gets to open it
+        if "--debug" in arguments or error.filename is None:
+            raise
+        sys.stderr.write(f"modelfuse: {error.filename}: {error.strerror}. Check the path and its permissions.\n")
+        return 2
     return outcome if isinstance(outcome, int) else 0

@@ -42,6 +42,13 @@ def test_a_fault_is_one_line_without_traceback(tmp_path: Path, capsys: pytest.Ca
     assert "Traceback" not in message
 
 
+@pytest.mark.parametrize("words", [["inspect"], ["quantize", "init.safetensors", "-o"]])
+def test_a_path_that_the_system_refuses_is_a_fault(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    path = "x" * 300
+    assert run([*words, path]) == 2
+    assert capsys.readouterr().err == f"modelfuse: {path}: File name too long. Check the path and its permissions.\n"
+
+
 def test_debug_shows_the_traceback(tmp_path: Path) -> None:
     from modelfuse.errors import FileError
 
