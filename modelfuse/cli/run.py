@@ -73,12 +73,14 @@ def read_script(script: Path) -> Iterator[Line]:
         script: The file, or ``-`` for standard input.
 
     Raises:
-        FileError: It cannot be read.
+        FileError: It cannot be read, or standard input is closed.
         OptionError: A quote is not closed.
     """
     from modelfuse.errors import FileError, OptionError
 
     name = "standard input" if str(script) == "-" else str(script)
+    if str(script) == "-" and sys.stdin is None:
+        raise FileError(name, "it is closed", "Give a text file of commands.")
     try:
         text = sys.stdin.read() if str(script) == "-" else script.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

@@ -80,3 +80,11 @@ def test_what_is_no_script_runs_nothing(
 def test_a_script_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["run", str(tmp_path / "absent.txt")]) == 2
     assert "it cannot be read" in capsys.readouterr().err
+
+
+def test_a_closed_standard_input_is_an_error(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdin", None)
+    assert run(["run", "-"]) == 2
+    assert "standard input: it is closed" in capsys.readouterr().err
