@@ -12,7 +12,7 @@ import typer
 
 from modelfuse import __version__
 from modelfuse.cli.render import Screen
-from modelfuse.errors import ModelfuseError
+from modelfuse.errors import ModelfuseError, OptionError
 
 __all__ = ["COMMANDS", "app", "run"]
 
@@ -99,6 +99,13 @@ def _program() -> Callable[..., Any]:
     return typer.main.get_command(app)
 
 
+def _refuse_empty(arguments: Sequence[str]) -> None:
+    """Refuse empty words, but for titles: a path from an unset variable would stand for the current folder."""
+    for before, word in zip(("", *arguments), arguments, strict=False):
+        if not word and before != "--title":
+            raise OptionError(f"the word behind {before or 'modelfuse'}", "it is empty", "Is a shell variable not set?")
+
+
 def run(arguments: Sequence[str]) -> int:
     """Run one command line.
 
@@ -109,6 +116,7 @@ def run(arguments: Sequence[str]) -> int:
         The exit status: 0 done, 1 failed, 2 the user's input was at fault.
     """
     try:
+        _refuse_empty(arguments)
         outcome = _program()(list(arguments), standalone_mode=True)
     except SystemExit as leave:
         return leave.code if isinstance(leave.code, int) else 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -37,8 +36,10 @@ class Screen:
             sys.stderr.write(f"{text}\n")
 
     def json(self, data: Any) -> None:
-        """Write one JSON document to stdout, on one line."""
-        sys.stdout.write(f"{json.dumps(data, ensure_ascii=False)}\n")
+        """Write one JSON document to stdout, on one line; what JSON has no number for (NaN, infinity) is null."""
+        from modelfuse.files.metadata import json_text
+
+        sys.stdout.write(f"{json_text(data)}\n")
 
     def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> None:
         """Write a table to stdout: the first columns flush left, the others flush right.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from modelfuse.cli.render import Screen
-from modelfuse.errors import OptionError
+from modelfuse.errors import FileError, OptionError
 
 if TYPE_CHECKING:
     from modelfuse.reporting.table import Layout, Table
@@ -86,6 +86,8 @@ def gather(screen: Screen, results: Sequence[Path], layout: Layout, references: 
     from modelfuse.reporting.results import read_results
     from modelfuse.reporting.table import tabulate
 
+    if sys.stdin is None and "-" in map(str, results):
+        raise FileError("-", "standard input is closed", "Name the result files.")
     records = read_results(results, sys.stdin)
     table = tabulate(records, layout, [read_reference(path) for path in references or ()])
     if table.left_out:

@@ -11,7 +11,7 @@ from typing import Any
 
 from modelfuse.errors import OptionError
 
-__all__ = ["PREFIX", "load_factory"]
+__all__ = ["PREFIX", "call_factory", "load_factory"]
 
 PREFIX = "python:"
 
@@ -38,8 +38,31 @@ def load_factory(text: str, where: str) -> Callable[..., Any]:
         ) from error
     factory: Callable[..., Any] | None = getattr(module, name, None)
     if not callable(factory):
-        raise OptionError(where, f"{module_name} has no function {name}", "Name a function that takes no arguments.")
+        raise OptionError(where, f"{module_name} has no function {name}", "Name one that it has.")
     return factory
+
+
+def call_factory(text: str, where: str, *arguments: Any) -> Any:
+    """Return what the function that a ``python:`` string names returns.
+
+    Args:
+        text: ``python:PKG.MOD:FACTORY``.
+        where: The option that the string was given to, for messages.
+        arguments: What the factory is called with.
+
+    Raises:
+        OptionError: There is no such function, or it fails.
+    """
+    factory = load_factory(text, where)
+    try:
+        return factory(*arguments)
+    except Exception as error:  # the user's own code may fail in any way
+        called = ", ".join(map(repr, arguments))
+        raise OptionError(
+            where,
+            f"{text.removeprefix(PREFIX)}({called}) failed with {type(error).__name__} ({error})",
+            "Call it so in Python; --debug shows where it fails.",
+        ) from error
 
 
 @contextmanager

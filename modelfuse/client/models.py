@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from modelfuse.client.factory import PREFIX, load_factory
+from modelfuse.client.factory import PREFIX, call_factory
 from modelfuse.client.network import Network, build
 from modelfuse.errors import ContentError, FileError, OptionError
 from modelfuse.spec.architectures import parse_architecture
@@ -157,7 +157,7 @@ def load_network(checkpoint: Checkpoint, architecture_text: str | None, device: 
 
 
 def _own_module(text: str) -> nn.Module:
-    module = load_factory(text, "--architecture")()
+    module = call_factory(text, "--architecture")
     if not isinstance(module, nn.Module):
         raise OptionError(
             "--architecture", f"{text} returned {type(module).__name__}", "Let it return a torch.nn.Module."

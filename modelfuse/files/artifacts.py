@@ -10,10 +10,15 @@ from modelfuse.files.identity import model_id
 from modelfuse.files.metadata import metadata_from_json, metadata_to_json
 from modelfuse.types import Kind
 
-__all__ = ["metadata_from_json", "metadata_to_json", "model_id", "open_kind"]
+__all__ = ["metadata_from_json", "metadata_to_json", "model_id", "named", "open_kind"]
 
 FOREIGN: frozenset[Kind] = frozenset({"model", "fisher", "partition"})
 """The kinds whose tensors alone say enough, so that files of other programs are welcome."""
+
+
+def named(kind: Kind) -> str:
+    """Return what a file of a kind is called in a sentence: ``a model file``."""
+    return f"{'an' if kind[0] in 'aeiou' else 'a'} {kind} file"
 
 
 def open_kind(path: Path, kind: Kind) -> Checkpoint:
@@ -33,5 +38,5 @@ def open_kind(path: Path, kind: Kind) -> Checkpoint:
         )
     if checkpoint.metadata is not None and checkpoint.metadata.kind != kind:
         found = checkpoint.metadata.kind
-        raise FileError(checkpoint.label, f"a {found} file where a {kind} file is needed", f"Give a {kind} file.")
+        raise FileError(checkpoint.label, f"{named(found)} where {named(kind)} is needed", f"Give {named(kind)}.")
     return checkpoint

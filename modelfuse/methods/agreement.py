@@ -25,6 +25,9 @@ def check_tensors(clients: Sequence[Upload], spec: PermutationSpec | None, equal
         ContentError: They do not.
     """
     first = clients[0].model
+    for name, layout in first.layout.items():
+        if layout.dtype == "C64":
+            raise ContentError(first.label, f"{name} is complex", "Write its real and imaginary parts as two tensors.")
     for client in clients[1:]:
         _check_names(first, client.model)
         if equal_widths:

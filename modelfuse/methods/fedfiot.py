@@ -40,7 +40,7 @@ class FedFiOT:
         average: ``fisher`` (eq. 7) or ``uniform`` (ablation D; with ``euclidean`` WB Fusion, ablation E).
         safeguard: Keep the identity-aligned Fisher average where alignment did not lower the objective (alg. 1, l. 34).
         refine: Re-match all groups with outgoing weights as well, once they are aligned.
-        refine_seed: Seed of the order in which it visits them, at least 0.
+        refine_seed: Seed of the order in which it visits them, at least 0; None: 0.
         even_logits: Take from each client's output layer, and from the merged one, what prefers a class at any input.
 
     Source: FedFiOT alg. 1.
@@ -59,7 +59,7 @@ class FedFiOT:
     average: str = "fisher"
     safeguard: bool = True
     refine: bool = False
-    refine_seed: int = 0
+    refine_seed: int | None = None
     even_logits: bool = False
 
     def __post_init__(self) -> None:
@@ -69,7 +69,9 @@ class FedFiOT:
             raise OptionError("--lam", "0 gives entries that no Fisher sees no cost", "FedFiOT uses 1e-3 to 1e-5.")
         if self.inner_iters < 1:
             raise OptionError("--inner-iters", f"{self.inner_iters} is not at least 1", "FedFiOT uses 8.")
-        if self.refine_seed < 0:
+        if self.refine_seed is not None and not self.refine:
+            raise OptionError("--refine-seed", "nothing is refined", "Pass --refine too, or leave it out.")
+        if (self.refine_seed or 0) < 0:
             raise OptionError("--refine-seed", f"{self.refine_seed} is negative", "Use 0 or more.")
         one_of("--matching", self.matching, ("fisher", "profiled", "euclidean", "identity"))
         one_of("--average", self.average, ("fisher", "uniform"))
@@ -90,9 +92,9 @@ class FedFiOT:
         start = Alignment(values, precisions, {})
         aligned, report = self._align(uploads, start)
         if self.refine:
-            rng = np.random.default_rng(self.refine_seed)
+            rng = np.random.default_rng(self.refine_seed or 0)
             aligned, refinement = refine(_in_orders(aligned, spec), spec, rng, self.inner_iters)
-            report["refinement"] = {"seed": self.refine_seed, **refinement}
+            report["refinement"] = {"seed": self.refine_seed or 0, **refinement}
         if aligned.matchings:
             report["groups"] = {group: {"width": m.width, **m.trace} for group, m in aligned.matchings.items()}
         return self._finish(uploads, start, aligned, inputs, report)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from modelfuse.errors import ContentError, FileError, OptionError
+from modelfuse.files.artifacts import named
 from modelfuse.files.checkpoint import Checkpoint
 from modelfuse.files.layout import is_float
 from modelfuse.files.patterns import Patterns, part_of
@@ -17,7 +18,7 @@ from modelfuse.methods.agreement import check_classes, check_shapes, check_tenso
 from modelfuse.methods.uploads import Upload, Uploads, is_running_statistic
 from modelfuse.spec.architectures import parse_architecture
 from modelfuse.spec.axes import PermutationSpec
-from modelfuse.types import ClientInfo
+from modelfuse.types import ClientInfo, Kind
 
 __all__ = ["Given", "gather", "gather_prototypes"]
 
@@ -65,7 +66,7 @@ def gather(given: Given, needs_fisher: bool, equal_widths: bool = True) -> Uploa
     loose = [file for file in given.files if _kind(file) == "fisher"]
     for file in given.files:
         if _kind(file) not in ("model", "fisher"):
-            raise FileError(file.label, f"a {_kind(file)} file where a model is needed", "Leave it out.")
+            raise FileError(file.label, f"{named(_kind(file))} where a model is needed", "Leave it out.")
     if not models:
         raise OptionError("FILES", "there is no model among them", "Name at least one client's model.")
     infos = _infos(models, given)
@@ -108,7 +109,7 @@ def gather_prototypes(given: Given) -> Uploads:
         if _kind(file) != "prototypes":
             raise FileError(
                 file.label,
-                f"a {_kind(file)} file where prototypes are needed",
+                f"{named(_kind(file))} where prototypes are needed",
                 "Make the client's with modelfuse prototypes.",
             )
     _check_distinct(given.files)
@@ -137,7 +138,7 @@ def _check_distinct(files: Sequence[Checkpoint]) -> None:
         seen.add(place)
 
 
-def _kind(file: Checkpoint) -> str:
+def _kind(file: Checkpoint) -> Kind:
     return "model" if file.metadata is None else file.metadata.kind
 
 

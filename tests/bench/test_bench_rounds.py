@@ -15,9 +15,7 @@ ROUNDS = 3
 @pytest.mark.bench
 def test_rounds_in_one_process_against_a_process_each_step(tmp_path: Path) -> None:
     data = "--data digits --partition split.safetensors --client all"
-    lines = [
-        "partition --data digits --scheme nway-kshot -K 20 --ways 3 --shots 9 --test-shots 2 -o split.safetensors"
-    ]
+    lines = ["partition --data digits --scheme nway-kshot -K 20 --ways 3 --shots 9 --test-shots 2 -o split.safetensors"]
     start = "--architecture mlp:in=64,hidden=20,out=10 --init-seed 0"
     for number in range(1, ROUNDS + 1):
         lines += [

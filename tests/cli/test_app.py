@@ -54,3 +54,9 @@ def test_debug_shows_the_traceback(tmp_path: Path) -> None:
 
     with pytest.raises(FileError):
         run(["--debug", "inspect", str(tmp_path / "absent")])
+
+
+@pytest.mark.parametrize("words", [["merge", "-m", "fedavg", "", "-o", "z"], ["inspect", ""], ["report", "-o", ""]])
+def test_an_empty_word_is_an_unset_variable(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(words) == 2
+    assert "it is empty. Is a shell variable not set?" in capsys.readouterr().err

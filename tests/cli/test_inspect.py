@@ -55,3 +55,11 @@ def test_the_spec_printed_is_the_architectures(tmp_path: Path, capsys: pytest.Ca
 def test_a_file_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["inspect", str(tmp_path / "absent.safetensors")]) == 2
     assert "absent.safetensors: there is no such file" in capsys.readouterr().err
+
+
+def test_nan_becomes_null_in_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    save_file({"w": np.float32([np.nan])}, tmp_path / "nan.safetensors")
+    assert run(["inspect", str(tmp_path / "nan.safetensors"), "--json"]) == 0
+    text = capsys.readouterr().out
+    assert "NaN" not in text
+    assert json.loads(text)["tensors"]["w"]["norm"] is None

@@ -341,3 +341,9 @@ def test_labels_come_without_torch() -> None:
         "open_source('digits', 'train'); sys.exit('torch' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+@pytest.mark.parametrize("factory", ["os:getcwd", "json:loads"])
+def test_a_factory_that_fails_is_named(factory: str) -> None:
+    with pytest.raises(OptionError, match=rf"--data: {factory}\('train'\) failed with \w+Error"):
+        open_source(f"python:{factory}", "train", False)

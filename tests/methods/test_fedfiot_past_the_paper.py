@@ -90,7 +90,9 @@ def test_a_reference_from_outside_seeds_profiled_matching(tmp_path: Path) -> Non
 
 def test_a_negative_seed_is_an_error() -> None:
     with pytest.raises(OptionError, match="--refine-seed: -1 is negative"):
-        FedFiOT(refine_seed=-1)
+        FedFiOT(refine=True, refine_seed=-1)
+    with pytest.raises(OptionError, match="--refine-seed: nothing is refined"):
+        FedFiOT(refine_seed=4)
 
 
 def _without_times(report: dict[str, Any], like: dict[str, Any]) -> list[dict[str, float]]:

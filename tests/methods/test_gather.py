@@ -257,3 +257,9 @@ def test_two_outputs_of_one_name_are_refused(tmp_path: Path, capfd: pytest.Captu
     output = tmp_path / "out" / "global.safetensors"
     message = _fails(capfd, tmp_path, "--method", "pfnm", *models, option, output)
     assert f"{output}: two outputs have this name. Give each a name of its own." in message
+
+
+def test_complex_tensors_are_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    save(tmp_path / "c.safetensors", {"w": np.array([1j], np.complex64)}, Metadata("model"))
+    message = _fails(capfd, tmp_path, "--method", "fedavg", tmp_path / "c.safetensors", "--weighting", "uniform")
+    assert "c.safetensors: w is complex" in message

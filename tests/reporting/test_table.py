@@ -144,7 +144,10 @@ def test_what_was_picked_is_listed_once_in_the_order_of_the_seeds() -> None:
 @pytest.mark.parametrize(
     ("layout", "message"),
     [
-        (Layout(("method",), value="acuracy"), "--value: there is no value 'acuracy'. There are accuracy, accuracy_std, loss"),
+        (
+            Layout(("method",), value="acuracy"),
+            "--value: there is no value 'acuracy'. There are accuracy, accuracy_std, loss",
+        ),
         (Layout(("method",), value="permuted"), "no result has 'permuted'. The results hold accuracy, loss, count."),
         (Layout(("method",), ("lambda",)), "--rows and --columns: no result has lambda. The keys are data, dataset,"),
         (Layout(("method",), where=(("seed", "7"),)), "--where: no result has seed=7. The keys are data,"),

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from modelfuse.client.factory import PREFIX, load_factory
+from modelfuse.client.factory import PREFIX, call_factory
 from modelfuse.client.sources.source import LabelArray, Normalisation, Source, SplitName, channels_first, check_labels
 from modelfuse.errors import ContentError, FileError
 from modelfuse.types import IndexArray
@@ -71,7 +71,7 @@ def open_python(argument: str, split: SplitName, download: bool) -> Source:  # n
         ContentError: It returned something else.
     """
     where = f"--data {PREFIX}{argument}"
-    made = load_factory(PREFIX + argument, "--data")(split)
+    made = call_factory(PREFIX + argument, "--data", split)
     if not isinstance(made, tuple):
         try:
             pairs = [made[number] for number in range(len(made))]
