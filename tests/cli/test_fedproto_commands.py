@@ -152,7 +152,7 @@ def test_personal_results_can_be_reported(
     output = tmp_path / "eval.json"
     assert does(split, "eval", first / "own", "--personal", "-o", output) == 0
     capsys.readouterr()
-    assert run(["-q", "report", str(output), "--rows", "model", "--columns", "", "--format", "csv"]) == 0
+    assert run(["-q", "report", str(output), "--rows", "model", "--columns", "split", "--format", "csv"]) == 0
     assert "classifier" in capsys.readouterr().out
 
 
