@@ -100,9 +100,9 @@ def _program() -> Callable[..., Any]:
 
 
 def _refuse_empty(arguments: Sequence[str]) -> None:
-    """Refuse empty words, but for titles: a path from an unset variable would stand for the current folder."""
+    """Refuse empty files and outputs: a path from an unset variable would stand for the current folder."""
     for before, word in zip(("", *arguments), arguments, strict=False):
-        if not word and before != "--title":
+        if not word and (before in ("-o", "--output") or not before.startswith("-")):
             raise OptionError(f"the word behind {before or 'modelfuse'}", "it is empty", "Is a shell variable not set?")
 
 

@@ -60,3 +60,8 @@ def test_debug_shows_the_traceback(tmp_path: Path) -> None:
 def test_an_empty_word_is_an_unset_variable(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert run(words) == 2
     assert "it is empty. Is a shell variable not set?" in capsys.readouterr().err
+
+
+def test_an_option_may_be_empty(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["report", str(tmp_path / "absent.json"), "--columns", ""]) == 2
+    assert "is empty" not in capsys.readouterr().err
