@@ -283,7 +283,7 @@ def test_bad_input_to_localize_is_an_error(tmp_path: Path, clients: Path, capfd:
     assert "'two' is neither a number nor all" in _error(
         capfd, "localize", one, "--orders", orders, "--client", "two", *out
     )
-    assert "a model file where a orders file is needed" in _error(
+    assert "a model file where an orders file is needed" in _error(
         capfd, "localize", one, "--orders", other, "--client", "0", *out
     )
     file = open_checkpoint(orders)

@@ -55,7 +55,7 @@ def test_a_partition_says_how_it_was_made(split: Path) -> None:
 
 def test_a_partition_that_cannot_be_leaves_the_earlier_one(split: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = split.read_bytes()
-    words = ["--data", "digits", "-K", "3", "--alpha", "0.5", "--min-examples", "900"]
+    words = ["--data", "digits", "-K", "3", "--alpha", "0.5", "--min-examples", "475"]
     assert run(["partition", *words, "-o", str(split)]) == 2
     assert "--min-examples: none of 100 draws" in capsys.readouterr().err
     assert split.read_bytes() == before

@@ -61,5 +61,5 @@ def test_an_unknown_group_or_client_lists_what_there_is(tmp_path: Path) -> None:
 def test_a_foreign_file_is_no_orders_file(tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
     save(path, {"fc1.weight": np.zeros((1, 1))}, Metadata("model"))
-    with pytest.raises(FileError, match="a model file where a orders file is needed"):
+    with pytest.raises(FileError, match="a model file where an orders file is needed"):
         read_assignment(path, "fc1")
