@@ -22,7 +22,7 @@ from modelfuse.types import FloatArray, IndexArray
 __all__ = ["ProfiledTransport", "cheapest", "is_cheaper", "profiled_cost"]
 
 COLUMNS = 2048  # coordinates a block: short enough that no library call starts threads of its own
-ENTRIES = 1 << 16  # entries a block: four float32 blocks of it stay in a core's cache
+ENTRIES = 1 << 18  # entries a block: in smaller ones threads mostly wait for the interpreter's lock
 SHARE = 1 << 20  # entries that are worth a thread
 MARGIN = 1e-12  # relative fall of a cost that float64 sums can tell from rounding
 
