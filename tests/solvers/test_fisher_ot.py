@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from modelfuse.core.average import objective, weighted_mean
 from modelfuse.core.engine import Matching, Units
 from modelfuse.core.units import invert
 from modelfuse.solvers.fisher_ot import FisherTransport
@@ -65,6 +66,18 @@ def test_stored_vectors(shared: Path, name: str) -> None:
     folder = shared / "reference" / "fedfiot" / "layer"
     case = json.loads((folder / f"{name}.json").read_text())
     _check(case, _run(case, np.load(folder / f"{name}.npz")))
+
+
+def test_the_stored_output_layer_is_one_average(shared: Path) -> None:
+    folder = shared / "reference" / "fedfiot" / "layer"
+    case = json.loads((folder / "k3_output_layer.json").read_text())
+    arrays = np.load(folder / "k3_output_layer.npz")
+    values = [arrays[f"client{k}"] for k in range(case["K"])]
+    precisions = [arrays[f"fisher{k}"] ** case["rho"] + case["damping"] for k in range(case["K"])]
+    merged, replaced = weighted_mean(values, precisions, [1.0] * case["K"])
+    np.testing.assert_allclose(merged, arrays["merged"], rtol=1e-10)
+    assert replaced == 0
+    assert objective(merged, values, precisions) == pytest.approx(case["expected"]["J"][-1], rel=1e-9)
 
 
 @st.composite
