@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,19 +14,18 @@ from torch import nn
 from modelfuse.client.factory import PREFIX
 from modelfuse.client.models import create, load_network, load_tensors, tensors_of
 from modelfuse.client.seeds import derived_seed
-from modelfuse.errors import ContentError, FileError, OptionError
+from modelfuse.errors import ContentError, OptionError
 from modelfuse.files.artifacts import open_kind
 from modelfuse.files.checkpoint import Checkpoint
 from modelfuse.files.folders import own_model
 from modelfuse.spec.architectures import parse_architecture
-from modelfuse.spec.axes import PermutationSpec
+from modelfuse.spec.axes import read_spec
 from modelfuse.types import Step
 
 __all__ = [
     "Start",
     "open_start",
     "open_starts",
-    "read_spec",
     "require_start",
 ]
 
@@ -150,20 +148,6 @@ def _overlaid(start: Start, broadcast: Checkpoint) -> Start:
         return own
 
     return replace(start, network=network, inputs=(*start.inputs, broadcast.model_id()))
-
-
-def read_spec(path: Path) -> PermutationSpec:
-    """Return the permutation spec that a JSON file holds.
-
-    Raises:
-        FileError: The file cannot be read, or is not JSON.
-        ContentError: It holds no spec.
-    """
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise FileError(str(path), f"not a JSON file that can be read ({error})", "Pass a spec as JSON.") from error
-    return PermutationSpec.from_json(data, str(path))
 
 
 def _fresh(text: str, seed: int) -> Callable[[int], nn.Module]:

@@ -224,9 +224,13 @@ def read_spec(path: Path) -> PermutationSpec:
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise FileError(str(path), f"cannot be read ({error.strerror})", "Check the path.") from error
+        raise FileError(
+            str(path), f"not a JSON file: it cannot be read ({error.strerror})", "Check the path."
+        ) from error
     except ValueError as error:
-        raise FileError(str(path), f"not JSON ({error})", "modelfuse inspect --spec prints one.") from error
+        raise FileError(
+            str(path), f"not a JSON file: what it holds is not JSON ({error})", "modelfuse inspect --spec prints one."
+        ) from error
     return PermutationSpec.from_json(data, str(path))
 
 

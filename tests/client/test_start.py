@@ -10,12 +10,12 @@ import pytest
 import safetensors.numpy
 
 from modelfuse.client.models import create, tensors_of
-from modelfuse.client.start import open_start, read_spec
+from modelfuse.client.start import open_start
 from modelfuse.errors import ContentError, FileError, OptionError
 from modelfuse.files.artifacts import model_id
 from modelfuse.files.writer import save
 from modelfuse.spec.architectures import parse_architecture
-from modelfuse.spec.axes import PermutationSpec
+from modelfuse.spec.axes import PermutationSpec, read_spec
 from modelfuse.types import Metadata, Step
 
 ARCHITECTURE = "mlp:in=4,out=2,hidden=3"
