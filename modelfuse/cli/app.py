@@ -25,6 +25,7 @@ COMMANDS: dict[str, str] = {
     "quantize": "modelfuse.cli.quantize:quantize",
     "merge": "modelfuse.cli.merge:merge",
     "localize": "modelfuse.cli.localize:localize",
+    "distill": "modelfuse.cli.distill:distill",
     "eval": "modelfuse.cli.eval:evaluate",
     "inspect": "modelfuse.cli.inspect:inspect",
     "run": "modelfuse.cli.run:run",

@@ -28,12 +28,13 @@ def require_outputs(logits: Tensor, num_classes: int) -> None:
         )
 
 
-def require_label_order(checkpoint: Checkpoint, classes: tuple[str, ...]) -> None:
+def require_label_order(checkpoint: Checkpoint, classes: tuple[str, ...], whose: str = "those of --data") -> None:
     """Check that a model was trained with the label order of the data, where its file says so.
 
     Args:
         checkpoint: The model's file.
         classes: The label order of the data.
+        whose: What these are called in the message.
 
     Raises:
         ContentError: The file states another order.
@@ -47,6 +48,6 @@ def require_label_order(checkpoint: Checkpoint, classes: tuple[str, ...]) -> Non
     )
     raise ContentError(
         checkpoint.label,
-        f"its classes are not those of --data, from label {differing} on",
-        "Use the data that it was trained on, in the same label order.",
+        f"its classes are not {whose}, from label {differing} on",
+        "Use data and models with the same classes in the same order.",
     )

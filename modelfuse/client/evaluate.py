@@ -17,7 +17,7 @@ from modelfuse.client.data import Dataset
 from modelfuse.errors import ContentError
 from modelfuse.types import BoolArray, FloatArray, IndexArray
 
-__all__ = ["ClassAccuracy", "Evaluation", "Outcomes", "evaluate", "judge"]
+__all__ = ["ClassAccuracy", "Evaluation", "Outcomes", "evaluate", "judge", "mixture"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +149,41 @@ def judge(
     return [_gathered(column, dataset) for column in columns]
 
 
+def mixture(
+    networks: Sequence[nn.Module],
+    dataset: Dataset,
+    weights: Sequence[float],
+    *,
+    temperature: float = 1.0,
+    batch_size: int = 500,
+    advance: Callable[[int], None] | None = None,
+) -> Tensor:
+    """Return the probabilities that an ensemble gives each example; labels are not looked at.
+
+    Args:
+        networks: Networks on one device, with equally many outputs.
+        dataset: The examples; moved to the networks' device.
+        weights: One positive weight a network.
+        temperature: Divides all logits, above 0.
+        batch_size: Examples a pass.
+        advance: Told the number of examples after each batch.
+
+    Returns:
+        (N, C), or (N, T, C) for sequences, float32.
+    """
+    device = next(networks[0].parameters()).device
+    dataset = dataset.to(device)
+    parts: list[Tensor] = []
+    with _evaluating(networks), torch.inference_mode():
+        for indices in torch.split(torch.arange(len(dataset), device=device), batch_size):
+            inputs = _prepared(dataset.batch(indices))
+            log_p = [_log_probabilities(network, inputs, 1, temperature) for network in networks]
+            parts.append(_mixture(log_p, weights).exp().float())
+            if advance is not None:
+                advance(len(indices))
+    return torch.cat(parts)
+
+
 @contextmanager
 def _evaluating(networks: Sequence[nn.Module]) -> Iterator[None]:
     modes = [network.training for network in networks]
@@ -165,10 +200,12 @@ def _prepared(inputs: Tensor) -> Tensor:
     return inputs.contiguous(memory_format=torch.channels_last) if inputs.dim() == 4 else inputs
 
 
-def _log_probabilities(network: nn.Module, inputs: Tensor, num_classes: int) -> Tensor:
+def _log_probabilities(network: nn.Module, inputs: Tensor, num_classes: int, temperature: float = 1.0) -> Tensor:
     logits: Tensor = network(inputs)  # (n, C) or (n, T, C)
     require_outputs(logits, num_classes)
-    return functional.log_softmax(logits.cpu().double(), dim=-1)  # on the CPU: not every accelerator has float64
+    return functional.log_softmax(
+        logits.cpu().double() / temperature, dim=-1
+    )  # on the CPU: not every accelerator has float64
 
 
 def _mixture(log_p: Sequence[Tensor], weights: Sequence[float]) -> Tensor:

@@ -10,10 +10,11 @@ from modelfuse.client.sources.idx import open_fashion_mnist, open_mnist
 from modelfuse.client.sources.image_folder import open_image_folder
 from modelfuse.client.sources.shakespeare import open_shakespeare
 from modelfuse.client.sources.source import Source, SplitName
+from modelfuse.client.sources.synthetic import open_synthetic
 from modelfuse.client.sources.torchvision_sets import open_cifar10, open_cifar100, open_svhn
 from modelfuse.errors import OptionError
 
-__all__ = ["SOURCES", "open_source"]
+__all__ = ["SOURCES", "SYNTHETIC", "open_inputs", "open_source"]
 
 SOURCES: Mapping[str, tuple[str, Callable[[str, SplitName, bool], Source]]] = {
     "digits": ("digits", open_digits),
@@ -28,6 +29,24 @@ SOURCES: Mapping[str, tuple[str, Callable[[str, SplitName, bool], Source]]] = {
     "python": ("python:PKG.MOD:FACTORY", open_python),
 }
 """What a data string may begin with: its form, and the function that opens it (argument, split, download)."""
+
+SYNTHETIC = "synthetic"
+"""What a data string of images without labels begins with."""
+
+
+def open_inputs(text: str, split: SplitName, download: bool = False) -> Source:
+    """Return the source that a string names, for whoever looks at inputs only: it may have no labels.
+
+    Args:
+        text: A data string as :func:`open_source` reads it, or ``synthetic:CxHxW``, which is one split.
+        split: ``train`` or ``test``.
+        download: Fetch the data set if it is not there.
+
+    Raises:
+        InputError: As :func:`open_source`.
+    """
+    kind, _, argument = text.partition(":")
+    return open_synthetic(argument) if kind == SYNTHETIC else open_source(text, split, download)
 
 
 def open_source(text: str, split: SplitName, download: bool = False) -> Source:
@@ -44,6 +63,8 @@ def open_source(text: str, split: SplitName, download: bool = False) -> Source:
         ContentError: Its files cannot be used.
     """
     kind, _, argument = text.partition(":")
+    if kind == SYNTHETIC:
+        raise OptionError(f"--data {text}", "the images have no labels", "Only distill takes them.")
     if kind not in SOURCES:
         forms = ", ".join(form for form, _ in SOURCES.values())
         raise OptionError("--data", f"no data set is called {kind!r}", f"There are {forms}.")

@@ -1,0 +1,124 @@
+"""Distillation: one network learns what an ensemble says of inputs, whose labels nobody needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from modelfuse.client.data import Dataset
+from modelfuse.client.evaluate import mixture
+from modelfuse.client.settings import TrainSettings
+from modelfuse.client.train import Objective, Trainer
+from modelfuse.errors import ContentError, OptionError
+
+__all__ = ["distill", "divergence"]
+
+
+def divergence(temperature: float) -> Objective:
+    """Return the loss of distillation: T² times the mean of KL(teachers ‖ student), both at temperature T.
+
+    T² keeps the size of the gradients as the temperature rises. Targets are (n, C) probabilities, or (n, T, C).
+
+    Args:
+        temperature: T, above 0.
+
+    Source: Hinton et al., Distilling the knowledge in a neural network (arXiv 1503.02531), section 2.
+    """
+
+    def loss(network: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
+        log_p = functional.log_softmax(network(inputs).float() / temperature, dim=-1).flatten(0, -2)  # (…, C) -> (n, C)
+        return functional.kl_div(log_p, targets.flatten(0, -2), reduction="batchmean") * temperature**2
+
+    return loss
+
+
+def distill(
+    student: nn.Module,
+    teachers: Sequence[nn.Module],
+    weights: Sequence[float],
+    dataset: Dataset,
+    settings: TrainSettings,
+    temperature: float = 1.0,
+    advance: Callable[[int], None] | None = None,
+) -> float:
+    """Train a network on the probabilities that the teachers' ensemble gives.
+
+    Layers with running statistics stay as they are: the inputs need not look like the data that these were taken from.
+
+    Args:
+        student: The network, holding the weights to start from; trained in place.
+        teachers: Networks on the student's device, with as many outputs each as the student.
+        weights: One positive weight a teacher.
+        dataset: The inputs, at least one.
+        settings: The recipe; no augmentation, since the teachers look at each input once.
+        temperature: T, above 0.
+        advance: Told the number of examples after each batch of the teachers' and each epoch of the student's.
+
+    Returns:
+        The mean loss over the last epoch.
+
+    Raises:
+        OptionError: The temperature is not above 0, an augmentation is asked for, or the student diverged.
+        ContentError: There is no input, a network cannot read it, or they have unequally many outputs.
+    """
+    if not 0 < temperature < float("inf"):
+        raise OptionError("--temperature", f"{temperature} is out of range", "It must be positive.")
+    if settings.augment != "none":
+        raise OptionError(f"--augment {settings.augment}", "the teachers see each input once", "Leave it out.")
+    _require_equal_outputs([student, *teachers], dataset)
+    targets = mixture(teachers, dataset, weights, temperature=temperature, advance=advance)
+    still = _with_statistics(student)
+    trainer = Trainer(
+        student,
+        replace(dataset, labels=targets),
+        settings,
+        client=0,
+        device=next(student.parameters()).device,
+        objective=divergence(temperature),
+        trainable=lambda name: name.rpartition(".")[0] not in still,
+    )
+    loss = float("nan")
+    for _ in range(settings.epochs):
+        loss = trainer.run_epoch()
+        if advance is not None:
+            advance(len(dataset))
+    student.eval()
+    return loss
+
+
+def _with_statistics(network: nn.Module) -> set[str]:
+    """Return the names of the modules that hold running statistics."""
+    return {name for name, module in network.named_modules() if getattr(module, "running_mean", None) is not None}
+
+
+def _require_equal_outputs(networks: Sequence[nn.Module], dataset: Dataset) -> None:
+    if not len(dataset):
+        raise ContentError("--data", "there are no examples to learn from", "Choose another split or partition.")
+    widths: list[int] = []
+    for network in networks:
+        network.eval()
+        with torch.no_grad():
+            widths.append(_outputs(network, dataset))
+    if len(set(widths)) > 1:
+        raise ContentError(
+            "the models",
+            f"the student has {widths[0]} outputs and the clients {', '.join(map(str, widths[1:]))}",
+            "Distil models of the same classes.",
+        )
+
+
+def _outputs(network: nn.Module, dataset: Dataset) -> int:
+    inputs = dataset.batch(slice(0, 1)).to(next(network.parameters()).device)
+    try:
+        return int(network(inputs).shape[-1])
+    except (RuntimeError, IndexError) as error:
+        shape = "×".join(map(str, dataset.inputs.shape[1:]))
+        raise ContentError(
+            "--data",
+            f"a network cannot read an input of shape {shape} ({str(error).splitlines()[0]})",
+            "Give inputs of the shape that the clients were trained on.",
+        ) from error

@@ -1,0 +1,171 @@
+"""Distillation as files: the clients' models and the inputs that belong to them in, one model out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from modelfuse import __version__
+from modelfuse.client.checks import require_label_order
+from modelfuse.client.data import Dataset, read_dataset
+from modelfuse.client.distill import distill
+from modelfuse.client.evaluate_files import EvalSplit, open_examination
+from modelfuse.client.factory import PREFIX
+from modelfuse.client.models import load_network, tensors_of
+from modelfuse.client.settings import TrainSettings
+from modelfuse.client.sources.strings import SYNTHETIC, open_inputs
+from modelfuse.client.start import Start
+from modelfuse.errors import ContentError, OptionError
+from modelfuse.files.checkpoint import Checkpoint
+from modelfuse.files.metadata import extended
+from modelfuse.files.writer import save
+from modelfuse.types import ClientInfo, Metadata, Step
+
+__all__ = ["Distillation", "open_unlabelled", "run_distillation"]
+
+
+@dataclass(frozen=True, slots=True)
+class Distillation:
+    """How an ensemble is distilled.
+
+    Args:
+        settings: The student's recipe.
+        temperature: T, above 0.
+        weighting: What the weights below are, for the file's history.
+        weights: One weight a teacher.
+        device: Where to compute.
+        architecture: What the user typed for files that do not say theirs, or None.
+        bits: 16 or 8 to quantise the file, or None.
+    """
+
+    settings: TrainSettings
+    temperature: float
+    weighting: str
+    weights: Sequence[float]
+    device: torch.device
+    architecture: str | None = None
+    bits: int | None = None
+
+
+def open_unlabelled(
+    text: str,
+    split: EvalSplit,
+    partition: Path | None,
+    teachers: Sequence[Checkpoint],
+    *,
+    download: bool = False,
+    normalize: str | None = None,
+) -> Dataset:
+    """Load inputs, normalised as those that the teachers were trained on.
+
+    Args:
+        text: A data string; ``synthetic:CxHxW`` needs no data.
+        split: Which examples of a data set; with ``validation`` what the partition holds out.
+        partition: The partition's file, or None.
+        teachers: Models whose history may say how they were normalised.
+        download: Fetch the data set if it is not there.
+        normalize: What ``--normalize`` says, or None for the teachers' own.
+
+    Raises:
+        OptionError: The teachers were normalised in different ways, and nobody says which to take.
+        InputError: As :func:`modelfuse.client.evaluate_files.open_examination`.
+    """
+    own = normalize or _common_normalisation(teachers)
+    if not text.startswith(SYNTHETIC):
+        return open_examination(text, split, partition, download=download, normalize=own).dataset
+    if partition is not None:
+        raise OptionError("--partition", "synthetic images belong to nobody", "Leave it out.")
+    return read_dataset(open_inputs(text, "train"), own)
+
+
+def run_distillation(
+    how: Distillation,
+    teachers: Sequence[Checkpoint],
+    start: Start,
+    dataset: Dataset,
+    output: Path,
+    advance: Callable[[int], None] | None = None,
+) -> float:
+    """Distil the teachers into one network and write it.
+
+    Args:
+        how: The recipe.
+        teachers: The clients' models, of any architectures with the same classes.
+        start: Where the student starts.
+        dataset: The inputs.
+        output: The file to write; it appears whole.
+        advance: As :func:`modelfuse.client.distill.distill`.
+
+    Returns:
+        The mean loss over the last epoch.
+
+    Raises:
+        InputError: A model cannot be loaded or does not fit the others or the data, or the file cannot be written.
+    """
+    classes = _common_classes(teachers)
+    networks = [load_network(teacher, _typed(teacher, how.architecture), how.device) for teacher in teachers]
+    student = start.network(0).to(how.device)
+    loss = distill(student, networks, how.weights, dataset, how.settings, how.temperature, advance)
+    recipe = {name: value for name, value in asdict(how.settings).items() if name not in ("augment", "prox_mu")}
+    said = {
+        **recipe,
+        "data": dataset.name,
+        "ensemble_weights": how.weighting,
+        "normalize": dataset.normalisation.text(),
+        "temperature": how.temperature,
+    }
+    inputs = (*sorted(teacher.model_id() for teacher in teachers), *start.inputs)
+    metadata = Metadata(
+        "model",
+        start.architecture,
+        start.spec,
+        ClientInfo(num_examples=_examples(teachers), classes=classes),
+        history=extended(start.history, Step("distill", __version__, said, inputs)),
+    )
+    save(output, tensors_of(student), metadata, bits=how.bits)
+    return loss
+
+
+def _typed(teacher: Checkpoint, architecture: str | None) -> str | None:
+    """Return what the user's ``--architecture`` says of a teacher: only what its file does not."""
+    stated = teacher.metadata.architecture if teacher.metadata else None
+    return architecture if stated is None or stated.startswith(PREFIX) else None
+
+
+def _common_classes(teachers: Sequence[Checkpoint]) -> tuple[str, ...] | None:
+    clients = [teacher.metadata.client if teacher.metadata else None for teacher in teachers]
+    classes = next((client.classes for client in clients if client and client.classes), None)
+    if classes is not None:
+        for teacher in teachers:
+            require_label_order(teacher, classes, "the other models'")
+    return classes
+
+
+def _examples(teachers: Sequence[Checkpoint]) -> int | None:
+    clients = [teacher.metadata.client if teacher.metadata else None for teacher in teachers]
+    known = [client.num_examples for client in clients if client and client.num_examples]
+    return sum(known) if len(known) == len(teachers) else None
+
+
+def _common_normalisation(teachers: Sequence[Checkpoint]) -> str | None:
+    """Return the normalisation that the teachers' last training used, where their files say it."""
+    said = {teacher.label: _last_option(teacher, "normalize") for teacher in teachers}
+    known: Mapping[str, Any] = {label: text for label, text in said.items() if text is not None}
+    first = next(iter(known), None)
+    for label, text in known.items():
+        if first is not None and text != known[first]:
+            raise ContentError(
+                label,
+                f"it was trained on data normalised by {text}, and {first} by {known[first]}",
+                "Pass --normalize to take one for all.",
+            )
+    return None if first is None else str(known[first])
+
+
+def _last_option(model: Checkpoint, name: str) -> Any:
+    history = model.metadata.history if model.metadata else ()
+    return next((step.options[name] for step in reversed(history) if name in step.options), None)
