@@ -71,12 +71,14 @@ def distill(
         raise OptionError(f"--augment {settings.augment}", "the teachers see each input once", "Leave it out.")
     _require_equal_outputs([student, *teachers], dataset)
     targets = mixture(teachers, dataset, weights, temperature=temperature, advance=advance)
+    if not torch.isfinite(targets).all():
+        raise ContentError("the clients", "their outputs overflow on some inputs", "See which one with modelfuse eval.")
     still = _with_statistics(student)
     trainer = Trainer(
         student,
         replace(dataset, labels=targets),
         settings,
-        client=0,
+        client=None,
         device=next(student.parameters()).device,
         objective=divergence(temperature),
         trainable=lambda name: name.rpartition(".")[0] not in still,

@@ -77,8 +77,9 @@ def open_unlabelled(
     own = normalize or _common_normalisation(teachers)
     if not text.startswith(SYNTHETIC):
         return open_examination(text, split, partition, download=download, normalize=own).dataset
-    if partition is not None:
-        raise OptionError("--partition", "synthetic images belong to nobody", "Leave it out.")
+    for option, given in {"--partition": partition is not None, f"--split {split}": split != "train"}.items():
+        if given:
+            raise OptionError(option, "synthetic images belong to nobody, and are one split", "Leave it out.")
     return read_dataset(open_inputs(text, "train"), own)
 
 

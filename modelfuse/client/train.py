@@ -50,7 +50,7 @@ class Trainer:
         network: The network, holding the weights to start from; trained in place.
         dataset: The client's examples, at least one.
         settings: The recipe.
-        client: The client's number.
+        client: The client's number, or None for a network that is nobody's.
         device: Where to compute.
         objective: The loss of a batch.
         trainable: Says of each parameter's name whether it trains; the others stay exactly as they are, and so do the
@@ -65,7 +65,7 @@ class Trainer:
         network: nn.Module,
         dataset: Dataset,
         settings: TrainSettings,
-        client: int,
+        client: int | None,
         device: torch.device,
         objective: Objective = cross_entropy,
         trainable: Callable[[str], bool] = train_every,
@@ -101,7 +101,7 @@ class Trainer:
         Raises:
             OptionError: The loss is no longer finite.
         """
-        seed = derived_seed(self._settings.seed, self._client, self.epoch)
+        seed = derived_seed(self._settings.seed, self._client or 0, self.epoch)
         generator = torch.Generator().manual_seed(seed)
         order = torch.randperm(len(self._dataset), generator=generator)
         total = torch.zeros((), device=self._device)
@@ -114,9 +114,10 @@ class Trainer:
         self.epoch += 1
         loss = float(total) / len(self._dataset)
         if not math.isfinite(loss):
+            who = "the network" if self._client is None else f"client {self._client}"
             raise OptionError(
                 f"--lr {self._settings.lr}",
-                f"client {self._client} diverged: its loss is {loss} in epoch {self.epoch}",
+                f"{who} diverged: its loss is {loss} in epoch {self.epoch}",
                 "Lower the learning rate.",
             )
         return loss

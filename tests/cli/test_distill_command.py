@@ -106,6 +106,7 @@ def test_what_it_cannot_do_and_why(federation: Path, tmp_path: Path, capsys: pyt
     assert "--start FILE" in refused(capsys, distilled(federation, output))
     split = ["--partition", str(federation / "split.safetensors")]
     assert "belong to nobody" in refused(capsys, distilled(federation, output, *start, *split))
+    assert "are one split" in refused(capsys, distilled(federation, output, *start, "--split", "test"))
     wrong = ["--data", "synthetic:1x9x9"]
     assert "an example has shape 1×9×9" in refused(capsys, distilled(federation, output, *start, *wrong))
     other = tmp_path / "other.safetensors"

@@ -97,5 +97,15 @@ def test_models_of_other_classes_inputs_that_do_not_fit_and_none_at_all() -> Non
         distill(linear([[1.0]]), [linear([[1.0]])], [1], data_of(torch.zeros(1, 5), one, 1), SETTINGS)
     with pytest.raises(ContentError, match="no examples"):
         distill(linear([[1.0]]), [linear([[1.0]])], [1], data.subset(slice(0, 0)), SETTINGS)
+    with pytest.raises(ContentError, match="overflow"):
+        distill(
+            linear([[1.0]] * 2), [linear([[1e30], [-1e30]])], [1], data_of(torch.full((1, 1), 1e30), one, 1), SETTINGS
+        )
     with pytest.raises(OptionError, match="--augment flip"):
         distill(linear([[1.0]]), [linear([[1.0]])], [1], data, replace(SETTINGS, augment="flip"))
+
+
+def test_a_student_that_diverges_says_so() -> None:
+    data = data_of(torch.full((8, 1), 1e20), torch.zeros(8, dtype=torch.int64), 1)
+    with pytest.raises(OptionError, match="the network diverged"):
+        distill(linear([[1.0], [0]]), [linear([[0.0], [0]])], [1], data, replace(SETTINGS, lr=1e30, epochs=5))
