@@ -62,5 +62,5 @@ def _read_json(path: Path) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise FileError(str(path), f"cannot be read ({error.strerror})", "Check the path.") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise FileError(str(path), f"not JSON ({error})", "Check what is in it.") from error

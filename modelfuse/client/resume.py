@@ -75,7 +75,7 @@ def read_snapshot(path: Path, run: str) -> Snapshot | None:
         with safetensors.safe_open(path, framework="np") as file:
             said = json.loads((file.metadata() or {}).get(KEY, "{}"))
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (it is no mapping)
-    except (OSError, ValueError, safetensors.SafetensorError):
+    except (OSError, ValueError, RecursionError, safetensors.SafetensorError):
         return None  # whatever it is, no state of ours: start from the beginning
     if said.get("run") != run:
         return None

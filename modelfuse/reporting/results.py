@@ -62,6 +62,8 @@ def _documents(text: str, where: str) -> Iterator[Any]:
         except json.JSONDecodeError as error:
             what = f"is not JSON at line {error.lineno}, column {error.colno}"
             raise FileError(where, what, FIX) from error
+        except RecursionError as error:
+            raise FileError(where, "is nested deeper than any result", FIX) from error
         yield document
         position = _skip_space(text, position)
 

@@ -227,7 +227,7 @@ def read_spec(path: Path) -> PermutationSpec:
         raise FileError(
             str(path), f"not a JSON file: it cannot be read ({error.strerror})", "Check the path."
         ) from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise FileError(
             str(path), f"not a JSON file: what it holds is not JSON ({error})", "modelfuse inspect --spec prints one."
         ) from error

@@ -35,6 +35,7 @@ def test_standard_input_twice_is_an_error() -> None:
         (b'{"kind": "eval",\n nonsense}', "is not JSON at line 2, column 2"),
         (b"\xff\xfe\x00", "is not text"),
         (json.dumps(evaluated(0.5)).encode() + b" }", "is not JSON at line 1"),
+        (b"[" * 100_000, "is nested deeper"),
     ],
 )
 def test_a_file_that_is_no_result_is_named(tmp_path: Path, content: bytes, message: str) -> None:
