@@ -19,7 +19,7 @@ Tensors: TypeAlias = Mapping[str, NDArray[Any]]
 Order: TypeAlias = IndexArray
 """(n_k,): for each local unit, the global unit it became."""
 
-Kind: TypeAlias = Literal["model", "fisher", "prototypes", "embeddings", "partition", "orders"]
+Kind: TypeAlias = Literal["model", "fisher", "gram", "prototypes", "embeddings", "partition", "orders"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from modelfuse.core.units import realign
+from modelfuse.files.artifacts import model_id
 from modelfuse.files.writer import save
 from modelfuse.spec.architectures import parse_architecture
 from modelfuse.types import ClientInfo, Metadata
@@ -39,7 +40,7 @@ def shuffled(rng: np.random.Generator, *bundles: Arrays) -> list[Arrays]:
     return [realign(bundle, spec, orders) for bundle in bundles]
 
 
-def metadata(kind: str, client: int, num_examples: int, model_id: str | None = None) -> Metadata:
+def metadata(kind: str, client: int, num_examples: int, owner: str | None = None) -> Metadata:
     """Return what such a file says of itself."""
     counts = (num_examples - num_examples // 2, num_examples // 2)
     return Metadata(
@@ -47,7 +48,7 @@ def metadata(kind: str, client: int, num_examples: int, model_id: str | None = N
         architecture=ARCHITECTURE,
         spec=parse_architecture(ARCHITECTURE).spec().to_json(),
         client=ClientInfo(client, num_examples, counts, CLASSES),
-        model_id=model_id,
+        model_id=owner,
     )
 
 
@@ -55,9 +56,20 @@ def write_client(folder: Path, client: int, model: Arrays, fisher: Arrays, num_e
     """Write a client's model and Fisher."""
     folder.mkdir(parents=True, exist_ok=True)
     paths = folder / f"client_{client}.safetensors", folder / f"fisher_{client}.safetensors"
-    model_id = save(paths[0], model, metadata("model", client, num_examples))
-    save(paths[1], fisher, metadata("fisher", client, num_examples, model_id))
+    owner = save(paths[0], model, metadata("model", client, num_examples))
+    save(paths[1], fisher, metadata("fisher", client, num_examples, owner))
     return paths
+
+
+def write_gram(folder: Path, client: int, model: Arrays, seed: int = 0) -> Path:
+    """Write Gram matrices of a client's fully connected layers, of rank 2."""
+    rng = np.random.default_rng((seed, client))
+    widths = {name: array.shape[1] for name, array in model.items() if array.ndim == 2}
+    rows = {name: rng.normal(size=(2, width)).astype(np.float32) for name, width in widths.items()}
+    path = folder / f"gram_{client}.safetensors"
+    grams = {name: array.T @ array for name, array in rows.items()}
+    save(path, grams, metadata("gram", client, 10, model_id(model)))
+    return path
 
 
 def write_federation(

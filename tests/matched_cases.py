@@ -59,7 +59,7 @@ def uploads_of(
         path = folder / f"client_{number}.safetensors"
         save(path, tensors, Metadata("model", spec=spec.to_json(), client=ClientInfo(number, class_counts=counts)))
         files.append(open_checkpoint(path))
-    return gather(Given(files), needs_fisher=False, equal_widths=False)
+    return gather(Given(files), companion=None, equal_widths=False)
 
 
 def merged_tensors(merged: Any) -> dict[str, Array]:

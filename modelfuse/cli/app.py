@@ -21,6 +21,7 @@ COMMANDS: dict[str, str] = {
     "partition": "modelfuse.cli.partition:partition",
     "train-client": "modelfuse.cli.train_client:train_client",
     "fisher": "modelfuse.cli.fisher:fisher",
+    "gram": "modelfuse.cli.gram:gram",
     "prototypes": "modelfuse.cli.prototypes:prototypes",
     "quantize": "modelfuse.cli.quantize:quantize",
     "merge": "modelfuse.cli.merge:merge",

@@ -60,34 +60,30 @@ def fisher(
           -o fisher_3.safetensors
       modelfuse fisher clients/*.safetensors --data digits --partition split.safetensors --client all -o fishers/
     """
+    from modelfuse.cli.statistics import write_statistics
     from modelfuse.client.device import pick_device
-    from modelfuse.client.fisher import Estimator
-    from modelfuse.client.fisher_files import FisherRun, clients_of, pair, write_fisher
+    from modelfuse.client.fisher import Estimator, diagonal_fisher
     from modelfuse.client.settings import pick
-    from modelfuse.client.shares import client_datasets
-    from modelfuse.errors import OptionError
-    from modelfuse.files.artifacts import open_kind
-    from modelfuse.files.atomic import make_folder
-    from modelfuse.files.folders import clients_files
-    from modelfuse.files.writer import check_output
+    from modelfuse.client.statistics import Statistic
 
     chosen = pick(estimator, Estimator, "--estimator")
-    run = FisherRun(chosen, batch_size, pick_device(device, threads), architecture, quantize)
-    models = clients_files(models)
-    opened = [open_kind(path, "model") for path in models]
-    if partition is None and len(opened) > 1:
-        raise OptionError("MODELS", "several models, and nobody says whose examples are whose", "Pass --partition.")
-    text = clients_of(opened, client)
-    datasets = client_datasets(data, partition, text, download=download, normalize=normalize)
-    pairs = pair(opened, tuple(datasets))
-    together = len(pairs) > 1 or client == "all" or output.is_dir()
-    if together:
-        make_folder(output)
-    places = {number: output / f"fisher_{number}.safetensors" if together else output for number in pairs}
-    for place in places.values():
-        check_output(place, [*models, *([partition] if partition else [])])
-    for number, model in pairs.items():
-        with context.obj.progress(len(datasets[number]), f"Fisher of client {number}") as bar:
-            owner = number if text is not None else None
-            write_fisher(model, datasets[number], owner, places[number], run, bar.advance)
-        context.obj.say(f"{places[number]}: Fisher of {model.label} on {len(datasets[number])} examples")
+    statistic = Statistic(
+        "fisher",
+        lambda network, dataset, advance: diagonal_fisher(network, dataset, batch_size, chosen, advance),
+        {"estimator": chosen},
+        pick_device(device, threads),
+        architecture,
+        quantize,
+    )
+    write_statistics(
+        statistic,
+        "Fisher",
+        models,
+        output,
+        context.obj,
+        data=data,
+        partition=partition,
+        client=client,
+        download=download,
+        normalize=normalize,
+    )

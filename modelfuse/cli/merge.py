@@ -22,6 +22,7 @@ from modelfuse.cli.merge_options import (
     LamOption,
     MatchingOption,
     MaxWidthOption,
+    OffDiagonalOption,
     PopularityCapOption,
     RefineOption,
     RefineSeedOption,
@@ -61,7 +62,10 @@ def merge(
     context: typer.Context,
     files: Annotated[
         list[Path],
-        typer.Argument(metavar="FILES...", help="The clients' models (or prototypes) and Fishers, or folders of them."),
+        typer.Argument(
+            metavar="FILES...",
+            help="The clients' models (or prototypes), with Fishers or Gram matrices, or folders of them.",
+        ),
     ],
     output: OutputOption,
     method: Annotated[str, typer.Option("--method", "-m", metavar="METHOD", help=f"{', '.join(METHODS)}.")],
@@ -102,6 +106,7 @@ def merge(
     through: ThroughOption = None,
     final: FinalOption = None,
     fisher_floor: FisherFloorOption = None,
+    off_diagonal: OffDiagonalOption = None,
     weighting: WeightingOption = None,
     fisher: Annotated[
         list[Path] | None,
@@ -145,12 +150,14 @@ def merge(
 ) -> None:
     """Merge clients' models into one global model.
 
-    Fishers are paired with their models by the model_id that they carry; files may come in any order. An option that
-    the method does not know is an error.
+    Fishers and Gram matrices are paired with their models by the model_id that they carry; files may come in any order.
+    An option that the method does not know is an error.
 
     \b
     fedavg    example-weighted mean, index by index
     fisher    Fisher-weighted mean, index by index
+    regmean   each linear layer fitted to what the clients' layers say, by their Gram matrices;
+              the rest the example-weighted mean
     fedfiot   units aligned by Fisher-weighted optimal transport, then the Fisher-weighted mean;
               kept only where it lowers the objective (--no-safeguard: always);
               --matching profiled prices a pair at the average that would follow, and
@@ -171,6 +178,7 @@ def merge(
       modelfuse merge --method fedfiot clients/*.safetensors fishers/*.safetensors -o global.safetensors \\
           --rho 0.2 --rho 0.3 --rho 0.4 --lam 1e-3 --lam 1e-4 \\
           --validate cifar10:data --partition split.safetensors --report report.json
+      modelfuse merge --method regmean clients/ grams/ -o global.safetensors
       modelfuse merge --method fedma clients/*.safetensors -o global.safetensors --orders orders.safetensors
       modelfuse merge --method fedma --through conv1 clients/ -o round1/
       modelfuse merge --method fedma --final round8/ -o global.safetensors --orders orders.safetensors
@@ -208,6 +216,7 @@ def merge(
         "direction": direction,
         "final": final,
         "fisher_floor": fisher_floor,
+        "off_diagonal": off_diagonal,
         "weighting": weighting,
     }
     inputs = [

@@ -21,6 +21,7 @@ __all__ = [
     "LamOption",
     "MatchingOption",
     "MaxWidthOption",
+    "OffDiagonalOption",
     "PopularityCapOption",
     "RefineOption",
     "RefineSeedOption",
@@ -81,6 +82,13 @@ EvenLogitsOption = Annotated[
 ]
 FisherFloorOption = Annotated[
     float | None, typer.Option("--fisher-floor", help="Least summed Fisher that is trusted. fisher.")
+]
+OffDiagonalOption = Annotated[
+    list[float] | None,
+    typer.Option(
+        "--off-diagonal",
+        help="What Gram entries beside the diagonal are multiplied by (default 0.9); several make a grid. regmean.",
+    ),
 ]
 WeightingOption = Annotated[
     str | None,

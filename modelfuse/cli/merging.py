@@ -123,7 +123,7 @@ def gathered(job: Job, method: type[Method]) -> Uploads:
         if job.validation is not None:
             raise OptionError("--validate", "prototypes alone predict nothing", "Judge clients with eval --prototypes.")
         return gather_prototypes(job.given)
-    return gather(job.given, needs_fisher=method.needs_fisher, equal_widths=not method.takes_unequal_widths)
+    return gather(job.given, companion=method.companion, equal_widths=not method.takes_unequal_widths)
 
 
 def grid(options: Mapping[str, Any]) -> list[dict[str, Any]]:

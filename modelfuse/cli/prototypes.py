@@ -65,12 +65,12 @@ def prototypes(
     """
     from modelfuse.client.device import pick_device
     from modelfuse.client.embedding import Embedding, Pooling
-    from modelfuse.client.fisher_files import clients_of, pair
     from modelfuse.client.prototype_files import Extraction, extract, write_embeddings
     from modelfuse.client.prototype_learning import prototypes_path
     from modelfuse.client.settings import pick
     from modelfuse.client.shares import client_datasets
     from modelfuse.client.sources.source import SplitName
+    from modelfuse.client.statistics import clients_of, pair
     from modelfuse.errors import OptionError
     from modelfuse.files.artifacts import open_kind
     from modelfuse.files.atomic import make_folder

@@ -17,7 +17,7 @@ from modelfuse.client.data import Dataset
 from modelfuse.errors import ContentError
 from modelfuse.types import BoolArray, FloatArray, IndexArray
 
-__all__ = ["ClassAccuracy", "Evaluation", "Outcomes", "evaluate", "judge", "mixture"]
+__all__ = ["ClassAccuracy", "Evaluation", "Outcomes", "evaluate", "evaluating", "judge", "mixture"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ def judge(
     device = next(networks[0].parameters()).device
     dataset = dataset.to(device)
     columns: list[list[tuple[Tensor, Tensor]]] = [[] for _ in range(len(networks) + (weights is not None))]
-    with _evaluating(networks), torch.inference_mode():
+    with evaluating(networks), torch.inference_mode():
         for indices in torch.split(torch.arange(len(dataset), device=device), batch_size):
             labels = dataset.labels[indices].cpu()
             inputs = _prepared(dataset.batch(indices))
@@ -174,7 +174,7 @@ def mixture(
     device = next(networks[0].parameters()).device
     dataset = dataset.to(device)
     parts: list[Tensor] = []
-    with _evaluating(networks), torch.inference_mode():
+    with evaluating(networks), torch.inference_mode():
         for indices in torch.split(torch.arange(len(dataset), device=device), batch_size):
             inputs = _prepared(dataset.batch(indices))
             log_p = [_log_probabilities(network, inputs, 1, temperature) for network in networks]
@@ -185,7 +185,8 @@ def mixture(
 
 
 @contextmanager
-def _evaluating(networks: Sequence[nn.Module]) -> Iterator[None]:
+def evaluating(networks: Sequence[nn.Module]) -> Iterator[None]:
+    """Put networks into evaluation mode, and back at the end."""
     modes = [network.training for network in networks]
     try:
         for network in networks:

@@ -1,4 +1,4 @@
-"""Folders of clients' files, as ``--client all`` writes them: ``client_3``, ``fisher_3``, ``prototypes_3``."""
+"""Folders of clients' files, as ``--client all`` writes them: ``client_3``, ``fisher_3``, ``gram_3``, …."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 __all__ = ["clients_files", "own_model"]
 
-NAME = re.compile(r"(client|fisher|prototypes)_(\d+)\.safetensors")
+NAME = re.compile(r"(client|fisher|gram|prototypes)_(\d+)\.safetensors")
 
 
 def clients_files(paths: Iterable[Path]) -> list[Path]:

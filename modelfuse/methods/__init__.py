@@ -15,6 +15,7 @@ __all__ = ["METHODS", "load"]
 METHODS = {
     "fedavg": "modelfuse.methods.fedavg:FedAvg",
     "fisher": "modelfuse.methods.fisher:FisherMerge",
+    "regmean": "modelfuse.methods.regmean:RegMean",
     "fedfiot": "modelfuse.methods.fedfiot:FedFiOT",
     "pfnm": "modelfuse.methods.pfnm:PFNM",
     "fedma": "modelfuse.methods.fedma:FedMA",

@@ -51,8 +51,8 @@ class Method(Protocol):
 
     takes: ClassVar[Kind]
     """What a client's file is: a model, or prototypes."""
-    needs_fisher: ClassVar[bool]
-    """Whether every client must come with its Fisher."""
+    companion: ClassVar[Kind | None]
+    """What every client must send beside its model: its Fisher, its Gram matrices, or nothing."""
     needs_spec: ClassVar[bool]
     """Whether the permutation spec must be known."""
     takes_reference: ClassVar[bool]

@@ -24,7 +24,7 @@ class FedAvg:
     """
 
     takes: ClassVar[Kind] = "model"
-    needs_fisher: ClassVar[bool] = False
+    companion: ClassVar[Kind | None] = None
     needs_spec: ClassVar[bool] = False
     takes_reference: ClassVar[bool] = False
     takes_unequal_widths: ClassVar[bool] = False

@@ -47,7 +47,7 @@ class FedFiOT:
     """
 
     takes: ClassVar[Kind] = "model"
-    needs_fisher: ClassVar[bool] = True
+    companion: ClassVar[Kind | None] = "fisher"
     needs_spec: ClassVar[bool] = True
     takes_reference: ClassVar[bool] = True
     takes_unequal_widths: ClassVar[bool] = False

@@ -29,7 +29,7 @@ class FedProto:
     """
 
     takes: ClassVar[Kind] = "prototypes"
-    needs_fisher: ClassVar[bool] = False
+    companion: ClassVar[Kind | None] = None
     needs_spec: ClassVar[bool] = False
     takes_reference: ClassVar[bool] = False
     takes_unequal_widths: ClassVar[bool] = False

@@ -29,7 +29,7 @@ class FisherMerge:
     """
 
     takes: ClassVar[Kind] = "model"
-    needs_fisher: ClassVar[bool] = True
+    companion: ClassVar[Kind | None] = "fisher"
     needs_spec: ClassVar[bool] = False
     takes_reference: ClassVar[bool] = False
     takes_unequal_widths: ClassVar[bool] = False

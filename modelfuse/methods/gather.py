@@ -11,11 +11,11 @@ from typing import Any
 from modelfuse.errors import ContentError, FileError, OptionError
 from modelfuse.files.artifacts import named
 from modelfuse.files.checkpoint import Checkpoint
-from modelfuse.files.layout import is_float
 from modelfuse.files.patterns import Patterns, part_of
 from modelfuse.files.prototypes import read_prototypes
 from modelfuse.methods.agreement import check_classes, check_shapes, check_tensors
-from modelfuse.methods.uploads import Upload, Uploads, is_running_statistic
+from modelfuse.methods.pairing import paired
+from modelfuse.methods.uploads import Upload, Uploads
 from modelfuse.spec.architectures import parse_architecture
 from modelfuse.spec.axes import PermutationSpec
 from modelfuse.types import ClientInfo, Kind
@@ -48,12 +48,12 @@ class Given:
     part: Patterns = field(default_factory=Patterns)
 
 
-def gather(given: Given, needs_fisher: bool, equal_widths: bool = True) -> Uploads:
+def gather(given: Given, companion: Kind | None, equal_widths: bool = True) -> Uploads:
     """Return the uploads of a merge.
 
     Args:
         given: What the user gave.
-        needs_fisher: Whether every client must come with its Fisher.
+        companion: What every client must send beside its model: its ``fisher``, its ``gram`` matrices, or nothing.
         equal_widths: Whether all clients must have the same shapes.
 
     Raises:
@@ -63,18 +63,19 @@ def gather(given: Given, needs_fisher: bool, equal_widths: bool = True) -> Uploa
     """
     _check_distinct(given.files)
     models = [file for file in given.files if _kind(file) == "model"]
-    loose = [file for file in given.files if _kind(file) == "fisher"]
+    welcome = companion or "fisher"  # Fishers that nobody needs do no harm: a folder may hold them
+    loose = [file for file in given.files if _kind(file) == welcome]
     for file in given.files:
-        if _kind(file) not in ("model", "fisher"):
+        if _kind(file) not in ("model", welcome):
             raise FileError(file.label, f"{named(_kind(file))} where a model is needed", "Leave it out.")
     if not models:
         raise OptionError("FILES", "there is no model among them", "Name at least one client's model.")
     infos = _infos(models, given)
-    fishers = _paired(models, loose, given.fishers, needs_fisher)
+    companions = paired(models, loose, given.fishers, companion)
     architecture, spec = _structure(given, models)
     if given.part:
         models = [part_of(model, given.part) for model in models]
-    clients = [Upload(*parts) for parts in zip(models, fishers, infos, strict=True)]
+    clients = [Upload(*parts) for parts in zip(models, companions, infos, strict=True)]
     clients = [clients[index] for index in _canonical_order(clients)]
     check_tensors(clients, spec and spec.part(models[0].layout) if given.part else spec, equal_widths)
     check_classes(clients)
@@ -163,90 +164,6 @@ def _check_one_each(option: str, what: str, values: Sequence[Any], models: Seque
         raise OptionError(
             option, f"{len(values)} {what} for {len(models)} models", "Give one a model, in the order of the files."
         )
-
-
-def _paired(
-    models: Sequence[Checkpoint], loose: Sequence[Checkpoint], ordered: Sequence[Checkpoint], needed: bool
-) -> list[Checkpoint | None]:
-    """Return each model's Fisher: the ordered ones by position, the loose ones by the model_id that they name."""
-    if ordered:
-        if len(ordered) != len(models) or loose:
-            raise OptionError(
-                "--fisher",
-                f"{len(ordered)} Fishers for {len(models)} models ({len(loose)} more among the files)",
-                "Repeat --fisher once a model, in the order of the models.",
-            )
-        pairs = list(zip(models, ordered, strict=True))
-        for model, fisher in pairs:
-            _check_belongs(model, fisher)
-            _check_fisher(model, fisher)
-        return list(ordered)
-    if not loose and not needed:
-        return [None for _ in models]
-    identities = [model.model_id() for model in models]
-    by_model: dict[str, list[Checkpoint]] = {}
-    for fisher in loose:
-        if (owner := _owner(fisher)) not in identities:
-            raise FileError(
-                fisher.label, f"the Fisher of another model ({owner[:12]}…)", "Give that model too, or leave it out."
-            )
-        by_model.setdefault(owner, []).append(fisher)
-    found = [_own(model, by_model.get(identity, [])) for model, identity in zip(models, identities, strict=True)]
-    for fisher in loose:
-        if not any(fisher is match for match in found):
-            raise FileError(fisher.label, "no client among the models has it", "Give its model too, or leave it out.")
-    for model, match in zip(models, found, strict=True):
-        if match is not None:
-            _check_fisher(model, match)
-        elif needed:
-            raise OptionError(
-                model.label, "no Fisher of it is among the files", "Make one with modelfuse fisher and name it too."
-            )
-    return found
-
-
-def _own(model: Checkpoint, fishers: Sequence[Checkpoint]) -> Checkpoint | None:
-    """Return a model's Fisher among those that name it; clients of equal weights go by their numbers."""
-    if len(fishers) < 2:
-        return next(iter(fishers), None)
-    own = [fisher for fisher in fishers if (number := _number(fisher)) is not None and number == _number(model)]
-    if len(own) != 1:
-        raise FileError(
-            fishers[-1].label,
-            f"{model.label} has another Fisher, {fishers[0].label}",
-            "Leave one out, or pass them with --fisher, in the models' order.",
-        )
-    return own[0]
-
-
-def _number(file: Checkpoint) -> int | None:
-    return file.metadata.client.id if file.metadata and file.metadata.client else None
-
-
-def _owner(fisher: Checkpoint) -> str:
-    identity = fisher.metadata.model_id if fisher.metadata else None
-    if identity is None:
-        raise FileError(fisher.label, "it does not name its model", "Pass it with --fisher, in the models' order.")
-    return identity
-
-
-def _check_belongs(model: Checkpoint, fisher: Checkpoint) -> None:
-    if fisher.metadata is not None and fisher.metadata.model_id not in (None, model.model_id()):
-        raise FileError(fisher.label, f"not the Fisher of {model.label}", "Give --fisher in the order of the models.")
-
-
-def _check_fisher(model: Checkpoint, fisher: Checkpoint) -> None:
-    for name, layout in model.layout.items():
-        if not is_float(layout.dtype) or is_running_statistic(name):
-            continue
-        if name not in fisher.layout:
-            raise ContentError(fisher.label, f"tensor {name} of {model.label} is missing", "Make the Fisher again.")
-        if fisher.layout[name].shape != layout.shape:
-            raise ContentError(
-                fisher.label,
-                f"{name} is {list(fisher.layout[name].shape)}, in {model.label} it is {list(layout.shape)}",
-                "Give --fisher in the order of the models.",
-            )
 
 
 def _canonical_order(clients: Sequence[Upload]) -> list[int]:

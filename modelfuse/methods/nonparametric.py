@@ -45,7 +45,7 @@ class Nonparametric:
     """
 
     takes: ClassVar[Kind] = "model"
-    needs_fisher: ClassVar[bool] = False
+    companion: ClassVar[Kind | None] = None
     needs_spec: ClassVar[bool] = True
     takes_reference: ClassVar[bool] = False
     takes_unequal_widths: ClassVar[bool] = True

@@ -24,12 +24,12 @@ class Upload:
 
     Args:
         model: Its weights.
-        fisher: Its raw Fisher, or None.
+        companion: Its raw Fisher or its Gram matrices, as the method needs, or None.
         info: What is known of the client.
     """
 
     model: Checkpoint
-    fisher: Checkpoint | None
+    companion: Checkpoint | None
     info: ClientInfo
 
     def weights(self, name: str) -> NDArray[Any]:
@@ -50,18 +50,30 @@ class Upload:
 
     def fisher_slice(self, name: str, start: int, stop: int) -> FloatArray:
         """Return entries ``start`` to ``stop`` of the flattened Fisher, as :meth:`raw_fisher`."""
-        if self.fisher is None or name not in self.fisher.layout:
-            label = self.model.label if self.fisher is None else self.fisher.label
+        if self.companion is None or name not in self.companion.layout:
+            label = self.model.label if self.companion is None else self.companion.label
             raise ContentError(label, f"there is no Fisher of {name}", "Make one with modelfuse fisher.")
-        values = _finite(self.fisher.read_flat(name, start, stop), self.fisher.label, name, start)
+        values = _finite(self.companion.read_flat(name, start, stop), self.companion.label, name, start)
         if values.size and values.min() < 0:
             position = start + int(values.argmin())
             raise ContentError(
-                self.fisher.label,
+                self.companion.label,
                 f"{name} is negative at entry {position} ({values.min():.3g}), which no Fisher is",
                 "Pass the file that modelfuse fisher wrote, not a gradient or a model.",
             )
         return values
+
+    def has_gram(self, name: str) -> bool:
+        """Return whether the client sent the Gram matrix of what a weight multiplies."""
+        return self.companion is not None and name in self.companion.layout
+
+    def gram(self, name: str) -> FloatArray:
+        """Return the Gram matrix (inputs, inputs) of what a weight multiplies, in float64, finite."""
+        if self.companion is None or name not in self.companion.layout:
+            label = self.model.label if self.companion is None else self.companion.label
+            raise ContentError(label, f"there is no Gram matrix of {name}", "Make one with modelfuse gram.")
+        shape = self.companion.layout[name].shape
+        return _finite(self.companion.read_flat(name, 0, _size(shape)), self.companion.label, name, 0).reshape(shape)
 
 
 @dataclass(frozen=True, slots=True)

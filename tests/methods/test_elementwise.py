@@ -36,7 +36,7 @@ def _uploads(folder: Path, models: list[dict[str, Any]], sizes: list[int], fishe
             path = folder / f"fisher_{number}.safetensors"
             save(path, fishers[number], Metadata(kind="fisher", model_id=identity))
             files.append(path)
-    return gather(Given([open_checkpoint(path) for path in files]), needs_fisher=fishers is not None)
+    return gather(Given([open_checkpoint(path) for path in files]), companion=None if fishers is None else "fisher")
 
 
 def _write(folder: Path, method: FedAvg | FisherMerge, uploads: Uploads) -> dict[str, Any]:
@@ -91,7 +91,7 @@ def test_entries_that_no_fisher_weighs_take_the_plain_mean_and_are_counted(tmp_p
 
 def test_slices_and_wholes_agree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     models, fishers = write_federation(tmp_path)
-    uploads = gather(Given([open_checkpoint(path) for path in models + fishers]), needs_fisher=True)
+    uploads = gather(Given([open_checkpoint(path) for path in models + fishers]), companion="fisher")
     whole = _write(tmp_path, FisherMerge(0.5, 1e-3), uploads)
     monkeypatch.setattr(elementwise, "CHUNK", 5)
     sliced = _write(tmp_path, FisherMerge(0.5, 1e-3), uploads)

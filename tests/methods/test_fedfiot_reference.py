@@ -53,7 +53,7 @@ def _uploads(folder: Path, case: dict[str, Any]) -> Uploads:
         spec=_spec(case["architecture"]),
         references=[None if reference is None else open_checkpoint(reference)],
     )
-    return gather(given, needs_fisher=True)
+    return gather(given, companion="fisher")
 
 
 def _method(case: dict[str, Any]) -> FedFiOT:
@@ -126,7 +126,7 @@ def test_real_checkpoints_give_the_stored_objectives(shared: Path, folder_name: 
         num_examples=counts,
         spec=parse_architecture("fednet").spec(),
     )
-    report = FedFiOT(rho=case["rho"], lam=case["damping"]).merge(gather(given, needs_fisher=True)).report
+    report = FedFiOT(rho=case["rho"], lam=case["damping"]).merge(gather(given, companion="fisher")).report
     assert report["objective"]["aligned"] == pytest.approx(case["J_aligned"], rel=1e-9)
     assert report["objective"]["identity"] == pytest.approx(case["J_identity"], rel=1e-9)
     assert report["objective"]["chosen"] == case["chosen_by_algorithm_1"]

@@ -247,7 +247,7 @@ def test_rounds_of_a_language_model_without_retraining_are_the_one_shot(tmp_path
         assert done.progress.shared[-1] == group
         write_round(tmp_path / group, done, uploads, step)
         files = [open_checkpoint(tmp_path / group / f"client_{client}.safetensors") for client in range(3)]
-        uploads = gather(Given(files), needs_fisher=False, equal_widths=False)
+        uploads = gather(Given(files), companion=None, equal_widths=False)
     final = FedMA(gamma=10.0, final=True).merge(uploads)
     tensors = merged_tensors(final)
     for name, array in merged_tensors(one).items():

@@ -37,7 +37,7 @@ def _fails(capfd: pytest.CaptureFixture[str], tmp_path: Path, *arguments: object
 
 def test_clients_come_in_the_order_of_their_numbers(tmp_path: Path, rng: np.random.Generator) -> None:
     paths = [write_client(tmp_path, number, random_model(rng), random_model(rng))[0] for number in (10, 9, 2)]
-    uploads = gather(Given([open_checkpoint(path) for path in paths]), needs_fisher=False)
+    uploads = gather(Given([open_checkpoint(path) for path in paths]), companion=None)
     assert [client.info.id for client in uploads.clients] == [2, 9, 10]
 
 
@@ -45,7 +45,7 @@ def test_foreign_clients_come_in_the_natural_order_of_their_names(tmp_path: Path
     paths = [tmp_path / f"site{number}.safetensors" for number in (10, 9)]
     for path in paths:
         save(path, random_model(rng), Metadata(kind="model"))
-    uploads = gather(Given([open_checkpoint(path) for path in paths], num_examples=[1, 2]), needs_fisher=False)
+    uploads = gather(Given([open_checkpoint(path) for path in paths], num_examples=[1, 2]), companion=None)
     assert [client.model.path.name for client in uploads.clients] == ["site9.safetensors", "site10.safetensors"]
     assert uploads.examples() == [2, 1]
 
@@ -88,8 +88,8 @@ def test_fishers_of_clients_of_equal_weights_go_by_number(
     model = random_model(rng)
     pairs = [write_client(tmp_path, client, model, random_fisher(rng, model)) for client in (0, 1)]
     files = [open_checkpoint(path) for path in (pairs[1][1], pairs[1][0], pairs[0][0], pairs[0][1])]
-    uploads = gather(Given(files), needs_fisher=True)
-    assert [client.fisher and client.fisher.path for client in uploads.clients] == [pairs[0][1], pairs[1][1]]
+    uploads = gather(Given(files), companion="fisher")
+    assert [client.companion and client.companion.path for client in uploads.clients] == [pairs[0][1], pairs[1][1]]
     message = _fails(capfd, tmp_path, "--method", "fisher", pairs[0][0], pairs[0][1], pairs[1][1])
     assert f"{pairs[1][1]}: no client among the models has it" in message
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from federation import random_fisher, random_model, shuffled, write_client, write_federation
+from federation import random_fisher, random_model, shuffled, write_client, write_federation, write_gram
 from safetensors.numpy import load_file
 
 from modelfuse.cli.app import run
@@ -22,33 +22,39 @@ MODEL_METHODS = [name for name in METHODS if name != "fedproto"]
 
 
 def _merge(method: str, output: Path, files: list[Path], *options: str) -> dict[str, np.ndarray]:
-    needs_fisher = load(method).needs_fisher
-    used = [file for file in files if needs_fisher or not file.name.startswith("fisher")]
+    companion = str(load(method).companion)
+    used = [file for file in files if file.name.startswith(("client", companion))]
     assert run(["--quiet", "merge", "--method", method, *map(str, used), "-o", str(output), *options]) == 0
     return load_file(output)
 
 
+def _federation(folder: Path) -> tuple[list[Path], list[Path]]:
+    """Return the paths of the models, and of their Fishers and Gram matrices."""
+    models, fishers = write_federation(folder)
+    return models, [*fishers, *(write_gram(folder, number, load_file(path)) for number, path in enumerate(models))]
+
+
 @pytest.mark.parametrize("method", MODEL_METHODS)
 def test_the_order_of_the_files_does_not_matter(tmp_path: Path, method: str) -> None:
-    models, fishers = write_federation(tmp_path)
-    _merge(method, tmp_path / "a.safetensors", models + fishers)
-    _merge(method, tmp_path / "b.safetensors", fishers[::-1] + models[::-1])
+    models, others = _federation(tmp_path)
+    _merge(method, tmp_path / "a.safetensors", models + others)
+    _merge(method, tmp_path / "b.safetensors", others[::-1] + models[::-1])
     assert (tmp_path / "a.safetensors").read_bytes() == (tmp_path / "b.safetensors").read_bytes()
 
 
 @pytest.mark.parametrize("method", MODEL_METHODS)
 def test_the_same_inputs_give_the_same_bytes(tmp_path: Path, method: str) -> None:
-    models, fishers = write_federation(tmp_path / "here")
-    again, fishers_again = write_federation(tmp_path / "there")
-    _merge(method, tmp_path / "a.safetensors", models + fishers)
-    _merge(method, tmp_path / "b.safetensors", again + fishers_again)
+    models, others = _federation(tmp_path / "here")
+    again, others_again = _federation(tmp_path / "there")
+    _merge(method, tmp_path / "a.safetensors", models + others)
+    _merge(method, tmp_path / "b.safetensors", again + others_again)
     assert (tmp_path / "a.safetensors").read_bytes() == (tmp_path / "b.safetensors").read_bytes()
 
 
 @pytest.mark.parametrize("method", MODEL_METHODS)
 def test_the_output_says_how_it_was_made(tmp_path: Path, method: str) -> None:
-    models, fishers = write_federation(tmp_path)
-    _merge(method, tmp_path / "a.safetensors", models + fishers)
+    models, others = _federation(tmp_path)
+    _merge(method, tmp_path / "a.safetensors", models + others)
     written = open_checkpoint(tmp_path / "a.safetensors")
     assert written.metadata is not None
     step = written.metadata.history[-1]
@@ -67,6 +73,7 @@ def test_clients_that_agree_are_their_own_merge(tmp_path: Path, method: str) -> 
     files: list[Path] = []
     for client in range(3):
         files += write_client(tmp_path, client, model, random_fisher(rng, model))
+        files.append(write_gram(tmp_path, client, model))
     for name, array in _merge(method, tmp_path / "out.safetensors", files).items():
         np.testing.assert_allclose(array, model[name], rtol=1e-6)
 
@@ -135,6 +142,7 @@ def test_an_unknown_method_is_an_error() -> None:
         ("fedfiot", {"average": "median"}, "'median' is not a choice"),
         ("fisher", {"lam": float("nan")}, "negative"),
         ("fisher", {"fisher_floor": -1.0}, "negative"),
+        ("regmean", {"off_diagonal": 1.5}, r"1.5 is outside \[0, 1\]"),
         ("fedavg", {"weighting": "loss"}, "'loss' is not a choice"),
     ],
 )

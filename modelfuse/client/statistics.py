@@ -1,43 +1,49 @@
-"""Fishers as files: which model belongs to which client, and one file a client."""
+"""What a client tells of its model beside the weights, as files: which model is whose, and one file a client."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
+from torch import nn
 
 from modelfuse import __version__
 from modelfuse.client.checks import require_label_order
 from modelfuse.client.data import Dataset
-from modelfuse.client.fisher import Estimator, diagonal_fisher
 from modelfuse.client.local import client_info
 from modelfuse.client.models import load_network
 from modelfuse.errors import OptionError
 from modelfuse.files.checkpoint import Checkpoint
 from modelfuse.files.metadata import extended
 from modelfuse.files.writer import save
-from modelfuse.types import Metadata, Step
+from modelfuse.types import FloatArray, Kind, Metadata, Step
 
-__all__ = ["FisherRun", "clients_of", "pair", "write_fisher"]
+__all__ = ["Advance", "Statistic", "clients_of", "pair", "write_statistic"]
+
+Advance: TypeAlias = Callable[[int], None] | None
+"""Told the number of examples after each pass, or None."""
 
 
 @dataclass(frozen=True, slots=True)
-class FisherRun:
-    """How Fishers are computed.
+class Statistic:
+    """A statistic of a network on a client's examples, such as its Fisher, and how it is computed.
 
     Args:
-        estimator: ``empirical`` or ``true``.
-        batch_size: Examples a pass.
+        kind: What the file is, which is also the command that makes it.
+        compute: Returns the statistic's arrays by the names of the parameters that they belong to.
+        options: The options that decide it, for the file's history.
         device: Where to compute.
         architecture: What the user typed for files that do not say theirs, or None.
         bits: 16 or 8 to quantise the files, or None.
     """
 
-    estimator: Estimator
-    batch_size: int
+    kind: Kind
+    compute: Callable[[nn.Module, Dataset, Advance], Mapping[str, FloatArray]]
+    options: Mapping[str, Any]
     device: torch.device
     architecture: str | None = None
     bits: int | None = None
@@ -89,44 +95,43 @@ def pair(models: Sequence[Checkpoint], clients: Sequence[int]) -> dict[int, Chec
     return {number: model for number, model in zip(numbers, models, strict=True) if number is not None}
 
 
-def write_fisher(
+def write_statistic(
     model: Checkpoint,
     dataset: Dataset,
     client: int | None,
     output: Path,
-    run: FisherRun,
-    advance: Callable[[int], None] | None = None,
+    statistic: Statistic,
+    advance: Advance = None,
 ) -> None:
-    """Compute one model's Fisher on one client's examples and write it.
+    """Compute a statistic of one model on one client's examples and write it.
 
     Args:
         model: The model's file.
         dataset: The client's examples.
         client: The client's number, or None.
         output: The file to write; it appears whole.
-        run: How to compute it.
+        statistic: What to compute, and how.
         advance: Told the number of examples after each pass.
 
     Raises:
         InputError: The model cannot be loaded, does not fit the data, or the file cannot be written.
     """
     require_label_order(model, dataset.classes)
-    network = load_network(model, run.architecture, run.device)
-    fisher = diagonal_fisher(network, dataset, run.batch_size, run.estimator, advance)
+    network = load_network(model, statistic.architecture, statistic.device)
+    arrays = statistic.compute(network, dataset, advance)
     known = model.metadata or Metadata("model")
-    said = {"estimator": run.estimator, "data": dataset.name, "client": client}
-    step = Step(
-        "fisher", __version__, {key: value for key, value in said.items() if value is not None}, (model.model_id(),)
-    )
+    said = {**statistic.options, "data": dataset.name, "client": client}
+    options = {key: value for key, value in said.items() if value is not None}
+    step = Step(statistic.kind, __version__, options, (model.model_id(),))
     metadata = Metadata(
-        "fisher",
-        run.architecture or known.architecture,
+        statistic.kind,
+        statistic.architecture or known.architecture,
         known.spec,
         client_info(dataset, client),
         model.model_id(),
         history=extended(known.history, step),
     )
-    save(output, {name: array.astype(np.float32) for name, array in fisher.items()}, metadata, bits=run.bits)
+    save(output, {name: array.astype(np.float32) for name, array in arrays.items()}, metadata, bits=statistic.bits)
 
 
 def _client_of(model: Checkpoint) -> int | None:

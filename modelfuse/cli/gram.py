@@ -1,0 +1,81 @@
+"""``modelfuse gram``: which inputs of each linear layer occur together, for merging by regmean."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from modelfuse.cli.options import (
+    ArchitectureOption,
+    DataOption,
+    DeviceOption,
+    DownloadOption,
+    NormalizeOption,
+    OutputOption,
+    PartitionOption,
+    ThreadsOption,
+)
+
+__all__ = ["gram"]
+
+
+def gram(
+    context: typer.Context,
+    models: Annotated[
+        list[Path], typer.Argument(metavar="MODELS...", help="The clients' models, a folder of them, or one of all.")
+    ],
+    data: DataOption,
+    output: OutputOption,
+    partition: PartitionOption = None,
+    client: Annotated[
+        str | None,
+        typer.Option(
+            "--client",
+            help="A number, several joined by commas, or all, into the folder OUT; default: the models' own.",
+        ),
+    ] = None,
+    convolutions: Annotated[
+        bool, typer.Option("--convolutions", help="Of convolutions too, over the patches that they read.")
+    ] = False,
+    architecture: ArchitectureOption = None,
+    batch_size: Annotated[int, typer.Option("--batch-size", min=1, help="Examples a pass; changes no result.")] = 128,
+    normalize: NormalizeOption = None,
+    device: DeviceOption = "auto",
+    threads: ThreadsOption = 1,
+    download: DownloadOption = False,
+) -> None:
+    """Compute the Gram matrices of what linear layers read, on the clients' train examples.
+
+    Each is the mean of x xᵀ over the examples: no label is looked at, and no example can be told from it alone once
+    there are more examples than inputs. merge --method regmean takes these files beside the models.
+
+    \b
+    Example:
+      modelfuse gram clients/ --data digits --partition split.safetensors --client all -o grams/
+    """
+    from modelfuse.cli.statistics import write_statistics
+    from modelfuse.client.device import pick_device
+    from modelfuse.client.gram import gram_matrices
+    from modelfuse.client.statistics import Statistic
+
+    statistic = Statistic(
+        "gram",
+        lambda network, dataset, advance: gram_matrices(network, dataset, batch_size, convolutions, advance),
+        {"convolutions": convolutions},
+        pick_device(device, threads),
+        architecture,
+    )
+    write_statistics(
+        statistic,
+        "Gram matrices",
+        models,
+        output,
+        context.obj,
+        data=data,
+        partition=partition,
+        client=client,
+        download=download,
+        normalize=normalize,
+    )
