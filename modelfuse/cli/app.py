@@ -64,9 +64,9 @@ def modelfuse(
     Every command reads and writes safetensors files, so that a federation is a pipeline of files:
 
     \b
-      init ─→ train-client ─→ fisher / prototypes ─→ merge ─→ eval
-                ↑                                      │
-                └────────────── next round ────────────┘
+      init ─→ train-client ─→ fisher / gram / prototypes ─→ merge ─→ eval
+                ↑                                             │
+                └───────────────── next round ────────────────┘
 
     \b
     Example, six clients in one shot:
