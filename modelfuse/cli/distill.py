@@ -11,11 +11,11 @@ from modelfuse.cli.options import (
     ArchitectureOption,
     DeviceOption,
     DownloadOption,
-    NormalizeOption,
     OutputOption,
     PartitionOption,
     QuantizeOption,
     ThreadsOption,
+    TrainedNormalizeOption,
 )
 from modelfuse.client.settings import Precision, Schedule, TrainSettings, pick
 
@@ -46,7 +46,12 @@ def distill(
     architecture: ArchitectureOption = None,
     init_seed: Annotated[
         int | None,
-        typer.Option("--init-seed", min=0, help="Start from random weights of --architecture, or of --start's."),
+        typer.Option(
+            "--init-seed",
+            min=0,
+            help="Start from random weights of --architecture, or of --start's; a network that "
+            "normalises by running statistics keeps those of a beginner, mean 0 and variance 1.",
+        ),
     ] = None,
     spec: Annotated[
         Path | None, typer.Option("--spec", metavar="FILE", help="Permutation spec (JSON) of a network of your own.")
@@ -74,7 +79,7 @@ def distill(
         str, typer.Option("--split", help="train, test, or validation: what the --partition holds out for the server.")
     ] = "train",
     partition: PartitionOption = None,
-    normalize: NormalizeOption = None,
+    normalize: TrainedNormalizeOption = None,
     quantize: QuantizeOption = None,
     device: DeviceOption = "auto",
     threads: ThreadsOption = 1,
@@ -108,9 +113,10 @@ def distill(
     from modelfuse.client.device import pick_device
     from modelfuse.client.evaluate_files import EvalSplit, Weighting
     from modelfuse.client.evaluate_files import ensemble_weights as weigh
+    from modelfuse.client.sources.strings import data_files
     from modelfuse.client.start import open_start
     from modelfuse.errors import OptionError
-    from modelfuse.files.artifacts import open_kind
+    from modelfuse.files.artifacts import check_distinct, open_kind
     from modelfuse.files.folders import clients_files
     from modelfuse.files.writer import check_output
 
@@ -121,8 +127,10 @@ def distill(
             "Pass --start FILE, such as a merge of the clients, or --architecture and --init-seed.",
         )
     files = clients_files(files)
-    check_output(output, [*files, *(path for path in (start, spec, partition) if path is not None)])
+    read = [path for path in (start, spec, partition) if path is not None]
+    check_output(output, [*files, *read, *data_files(data)])
     teachers = [open_kind(path, "model") for path in files]
+    check_distinct(teachers)
     weighting = pick(ensemble_weights, Weighting, "--ensemble-weights")
     how = work.Distillation(
         settings,
@@ -132,10 +140,12 @@ def distill(
         pick_device(device, threads),
         architecture,
         quantize,
+        {"split": split} | ({} if init_seed is None else {"init_seed": init_seed}),
     )
-    student = open_start(start, architecture, init_seed, spec)
+    own = architecture if start is None else work.typed_architecture(open_kind(start, "model"), architecture)
+    student = open_start(start, own, init_seed, spec)
     chosen = pick(split, EvalSplit, "--split")
     dataset = work.open_unlabelled(data, chosen, partition, teachers, download=download, normalize=normalize)
     with context.obj.progress(len(dataset) * (epochs + 1), f"distil {len(teachers)} models") as bar:
         loss = work.run_distillation(how, teachers, student, dataset, output, bar.advance)
-    context.obj.say(f"{output}: {len(teachers)} models in one, loss {loss:.4f} on {len(dataset)} inputs")
+    context.obj.say(f"{output}: {len(teachers)} models in one, loss {max(loss, 0.0):.4f} on {len(dataset)} inputs")

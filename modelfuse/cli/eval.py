@@ -65,7 +65,9 @@ def evaluate(
     as_json: JsonOption = False,
     label: LabelOption = None,
     architecture: ArchitectureOption = None,
-    batch_size: Annotated[int, typer.Option("--batch-size", min=1, help="Examples a pass; changes no result.")] = 500,
+    batch_size: Annotated[
+        int, typer.Option("--batch-size", min=1, max=1 << 30, help="Examples a pass; changes no result.")
+    ] = 500,
     normalize: NormalizeOption = None,
     device: DeviceOption = "auto",
     threads: ThreadsOption = 1,
@@ -110,7 +112,8 @@ def evaluate(
     from modelfuse.client import evaluate_files as work
     from modelfuse.client.device import pick_device
     from modelfuse.client.settings import pick
-    from modelfuse.files.artifacts import open_kind
+    from modelfuse.client.sources.strings import data_files
+    from modelfuse.files.artifacts import check_distinct, open_kind
     from modelfuse.files.folders import clients_files
     from modelfuse.files.writer import check_output, save_json
 
@@ -119,9 +122,11 @@ def evaluate(
     chosen = pick(split, work.EvalSplit, "--split")
     weighting = pick(ensemble_weights, work.Weighting, "--ensemble-weights")
     if output is not None:
-        check_output(output, [*files, *([partition] if partition else [])])
+        check_output(output, [*files, *([partition] if partition else []), *data_files(data)])
     where = pick_device(device, threads)
     models = [open_kind(path, "model") for path in files]
+    if ensemble:
+        check_distinct(models)
     weights = work.ensemble_weights(models, weighting) if ensemble else None
     examination = work.open_examination(
         data, chosen, partition, download=download, normalize=normalize, clients_only=clients_only

@@ -12,11 +12,11 @@ from modelfuse.cli.options import (
     DataOption,
     DeviceOption,
     DownloadOption,
-    NormalizeOption,
     OutputOption,
     PartitionOption,
     QuantizeOption,
     ThreadsOption,
+    TrainedNormalizeOption,
 )
 
 __all__ = ["fisher"]
@@ -42,8 +42,10 @@ def fisher(
         typer.Option("--estimator", help="empirical: observed labels; true: expectation over the model's own labels."),
     ] = "empirical",
     architecture: ArchitectureOption = None,
-    batch_size: Annotated[int, typer.Option("--batch-size", min=1, help="Examples a pass; changes no result.")] = 128,
-    normalize: NormalizeOption = None,
+    batch_size: Annotated[
+        int, typer.Option("--batch-size", min=1, max=1 << 30, help="Examples a pass; changes no result.")
+    ] = 128,
+    normalize: TrainedNormalizeOption = None,
     quantize: QuantizeOption = None,
     device: DeviceOption = "auto",
     threads: ThreadsOption = 1,

@@ -12,10 +12,10 @@ from modelfuse.cli.options import (
     DataOption,
     DeviceOption,
     DownloadOption,
-    NormalizeOption,
     OutputOption,
     PartitionOption,
     ThreadsOption,
+    TrainedNormalizeOption,
 )
 
 __all__ = ["gram"]
@@ -40,16 +40,18 @@ def gram(
         bool, typer.Option("--convolutions", help="Of convolutions too, over the patches that they read.")
     ] = False,
     architecture: ArchitectureOption = None,
-    batch_size: Annotated[int, typer.Option("--batch-size", min=1, help="Examples a pass; changes no result.")] = 128,
-    normalize: NormalizeOption = None,
+    batch_size: Annotated[
+        int, typer.Option("--batch-size", min=1, max=1 << 30, help="Examples a pass; changes the last digits only.")
+    ] = 128,
+    normalize: TrainedNormalizeOption = None,
     device: DeviceOption = "auto",
     threads: ThreadsOption = 1,
     download: DownloadOption = False,
 ) -> None:
     """Compute the Gram matrices of what linear layers read, on the clients' train examples.
 
-    Each is the mean of x xᵀ over the examples: no label is looked at, and no example can be told from it alone once
-    there are more examples than inputs. merge --method regmean takes these files beside the models.
+    Each is the mean of x xᵀ over the examples; no label is looked at. It tells more than a Fisher does: what only one
+    example has can be read off it. merge --method regmean takes these files beside the models.
 
     \b
     Example:

@@ -56,9 +56,11 @@ def _spec(checkpoint: Checkpoint, architecture: str | None) -> PermutationSpec |
 
     if architecture is not None:
         return parse_architecture(architecture).spec()
-    if checkpoint.metadata is None or checkpoint.metadata.spec is None:
+    metadata = checkpoint.metadata
+    if metadata is None or metadata.spec is None or metadata.kind == "gram":  # whose axes are inputs, not units
         return None
-    return PermutationSpec.from_json(checkpoint.metadata.spec, checkpoint.label)
+    known = PermutationSpec.from_json(metadata.spec, checkpoint.label)
+    return known.part(checkpoint.layout) if metadata.details.get("partial") else known
 
 
 def _document(checkpoint: Checkpoint, spec: PermutationSpec | None) -> dict[str, Any]:

@@ -222,7 +222,8 @@ def merge(
     inputs = [
         *clients_files(files),
         *(fisher or []),
-        *filter(None, (rest, class_counts, sweep_orders)),
+        *filter(None, (rest, class_counts, sweep_orders, partition)),
+        *_data_files(validate),
         *(Path(each) for each in reference or [] if each != LARGEST),
     ]
     check_outputs(filter(None, (None if through else output, report, orders)), inputs)
@@ -243,6 +244,14 @@ def merge(
         run(job, output, report, orders, context.obj, as_json)
     else:
         run_round(job, through, output, report, orders, context.obj, as_json)
+
+
+def _data_files(validate: str | None) -> list[Path]:
+    if validate is None:
+        return []
+    from modelfuse.client.sources.strings import data_files
+
+    return data_files(validate)
 
 
 def _validation(

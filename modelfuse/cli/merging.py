@@ -73,7 +73,11 @@ def run(job: Job, output: Path, report: Path | None, orders: Path | None, screen
     points = [from_options(method, job.method, point) for point in grid(job.options)]
     count = len(points) * len(job.given.references)
     if count > 1 and job.validation is None:
-        several = [f"--{name}" for name, values in job.options.items() if isinstance(values, list) and len(values) > 1]
+        several = [
+            f"--{name.replace('_', '-')}"
+            for name, values in job.options.items()
+            if isinstance(values, list) and len(values) > 1
+        ]
         raise OptionError(
             "/".join(several or ["--reference"]),
             f"{count} candidates and nothing to choose by",

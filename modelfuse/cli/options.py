@@ -22,6 +22,7 @@ __all__ = [
     "QuantizeOption",
     "SeedOption",
     "ThreadsOption",
+    "TrainedNormalizeOption",
     "parse_labels",
 ]
 
@@ -61,6 +62,15 @@ NormalizeOption = Annotated[
         "--normalize",
         metavar="MEAN,…/STD,…",
         help="What to take off and divide by, channel by channel, or a data set's name; default: the data's own.",
+    ),
+]
+TrainedNormalizeOption = Annotated[
+    str | None,
+    typer.Option(
+        "--normalize",
+        metavar="MEAN,…/STD,…",
+        help="What to take off and divide by, or a data set's name; default: as the models were trained, or else the "
+        "data's own.",
     ),
 ]
 OutputOption = Annotated[

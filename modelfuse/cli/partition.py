@@ -76,12 +76,12 @@ def partition(
     from modelfuse.client.roles import Roles
     from modelfuse.client.schemes import SchemeSettings
     from modelfuse.client.shots import Shots
-    from modelfuse.client.sources.strings import open_source
+    from modelfuse.client.sources.strings import data_files, open_source
     from modelfuse.errors import OptionError
     from modelfuse.files.writer import check_output, save
     from modelfuse.types import Metadata, Step
 
-    check_output(output, ())
+    check_output(output, data_files(data))
     train, test = open_source(data, "train", download), open_source(data, "test", download)
     told = {"ways_std": ways_std, "shots": shots, "shots_std": shots_std, "test_shots": test_shots, "noise": noise}
     given: dict[str, Any] = {name: value for name, value in told.items() if value is not None}

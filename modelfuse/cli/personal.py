@@ -14,6 +14,7 @@ from modelfuse.client.personal import ProtoClasses, Yardstick, document_of, judg
 from modelfuse.client.settings import pick
 from modelfuse.client.shares import classes_known, client_datasets
 from modelfuse.client.sources.source import SplitName
+from modelfuse.client.sources.strings import data_files
 from modelfuse.client.statistics import clients_of, pair
 from modelfuse.errors import OptionError
 from modelfuse.files.artifacts import open_kind
@@ -77,7 +78,7 @@ def judge_personally(question: Question, output: Path | None, screen: Screen, as
     if question.partition is None:
         raise OptionError("--personal", "nobody says whose examples are whose", "Pass --partition.")
     if output is not None:
-        check_output(output, [*clients_files(question.files), question.partition])
+        check_output(output, [*clients_files(question.files), question.partition, *data_files(question.data)])
     yardstick = Yardstick(
         device=pick_device(question.device, question.threads),
         prototypes=None if question.prototypes is None else open_kind(question.prototypes, "prototypes"),

@@ -47,7 +47,9 @@ def prototypes(
         typer.Option("--embeddings", metavar="FILE", help="Write every example's embedding too, for plot embeddings."),
     ] = None,
     architecture: ArchitectureOption = None,
-    batch_size: Annotated[int, typer.Option("--batch-size", min=1, help="Examples a pass; changes no result.")] = 500,
+    batch_size: Annotated[
+        int, typer.Option("--batch-size", min=1, max=1 << 30, help="Examples a pass; changes no result.")
+    ] = 500,
     normalize: NormalizeOption = None,
     device: DeviceOption = "auto",
     download: DownloadOption = False,
@@ -70,6 +72,7 @@ def prototypes(
     from modelfuse.client.settings import pick
     from modelfuse.client.shares import client_datasets
     from modelfuse.client.sources.source import SplitName
+    from modelfuse.client.sources.strings import data_files
     from modelfuse.client.statistics import clients_of, pair
     from modelfuse.errors import OptionError
     from modelfuse.files.artifacts import open_kind
@@ -96,7 +99,7 @@ def prototypes(
     if together:
         make_folder(output)
     places = {number: prototypes_path(output, number, together) for number in pairs}
-    read = [*(model.path for model in opened), *([partition] if partition else [])]
+    read = [*(model.path for model in opened), *([partition] if partition else []), *data_files(data)]
     check_outputs([*places.values(), *([embeddings] if embeddings else [])], read)
     results = []
     with context.obj.progress(sum(map(len, datasets.values())), f"prototypes of {len(pairs)} clients") as bar:

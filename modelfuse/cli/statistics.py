@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from modelfuse.cli.render import Screen
+from modelfuse.client.normalisation import normalisation_of
 from modelfuse.client.shares import client_datasets
+from modelfuse.client.sources.strings import data_files
 from modelfuse.client.statistics import Statistic, clients_of, pair, write_statistic
 from modelfuse.errors import OptionError
 from modelfuse.files.artifacts import open_kind
@@ -41,7 +43,7 @@ def write_statistics(
         partition: The partition's file, or None.
         client: A number, numbers joined by commas, or all; None for the models' own.
         download: Fetch the data set if it is not there.
-        normalize: What ``--normalize`` says, or None for the data set's own normalisation.
+        normalize: What ``--normalize`` says; None: as the models were trained, or else the data set's own.
 
     Raises:
         InputError: A model, the partition or the data cannot be used, or a file cannot be written.
@@ -51,14 +53,15 @@ def write_statistics(
     if partition is None and len(opened) > 1:
         raise OptionError("MODELS", "several models, and nobody says whose examples are whose", "Pass --partition.")
     text = clients_of(opened, client)
-    datasets = client_datasets(data, partition, text, download=download, normalize=normalize)
+    white = normalisation_of(opened) if normalize is None else normalize
+    datasets = client_datasets(data, partition, text, download=download, normalize=white)
     pairs = pair(opened, tuple(datasets))
     together = len(pairs) > 1 or client == "all" or output.is_dir()
     if together:
         make_folder(output)
     places = {number: output / f"{statistic.kind}_{number}.safetensors" if together else output for number in pairs}
     for place in places.values():
-        check_output(place, [*paths, *([partition] if partition else [])])
+        check_output(place, [*paths, *([partition] if partition else []), *data_files(data)])
     for number, model in pairs.items():
         with screen.progress(len(datasets[number]), f"{title} of client {number}") as bar:
             owner = number if text is not None else None

@@ -186,6 +186,7 @@ def train_client(
     from modelfuse.client.partition import read_partition
     from modelfuse.client.plan import Plan
     from modelfuse.client.shares import client_datasets
+    from modelfuse.client.sources.strings import data_files
     from modelfuse.client.start import open_starts, require_start
     from modelfuse.client.workers import available_cores
     from modelfuse.files.folders import own_model
@@ -219,7 +220,7 @@ def train_client(
     runs = tuple(plan.run(*pair) for pair in sorted(datasets.items(), key=lambda item: -len(item[1])))
     cohort = Cohort(runs, together, threads)
     own = () if init is None else tuple(own_model(init, number) for number in datasets)
-    read = (*own, partition, spec, overlay, prototypes)
+    read = (*own, partition, spec, overlay, prototypes, *data_files(data))
     cohort.claim_places(tuple(path for path in read if path is not None))
     at_once = jobs or max(1, available_cores() // threads)
     _train(cohort, at_once if where.type == "cpu" else 1, context.obj)

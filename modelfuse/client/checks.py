@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from torch import Tensor
 
+from modelfuse.client.data import Dataset
 from modelfuse.errors import ContentError
 from modelfuse.files.checkpoint import Checkpoint
 
-__all__ = ["require_label_order", "require_outputs"]
+__all__ = ["readable", "require_label_order", "require_outputs"]
 
 
 def require_outputs(logits: Tensor, num_classes: int) -> None:
@@ -26,6 +30,27 @@ def require_outputs(logits: Tensor, num_classes: int) -> None:
             f"it has {num_classes} classes and the network {logits.shape[-1]} outputs",
             "Use the data that the network was trained for.",
         )
+
+
+@contextmanager
+def readable(dataset: Dataset) -> Iterator[None]:
+    """Say of inputs that a network cannot read what they are, whatever torch says.
+
+    Args:
+        dataset: What the network reads in the context.
+
+    Raises:
+        ContentError: The network cannot read them: another shape, or tokens that it does not know.
+    """
+    try:
+        yield
+    except (RuntimeError, IndexError) as error:
+        shape = "×".join(map(str, dataset.inputs.shape[1:]))
+        raise ContentError(
+            "--data",
+            f"the network cannot read an example of shape {shape} ({(str(error).splitlines() or ['?'])[0]})",
+            "Use the data that the network was made for, or another --architecture.",
+        ) from error
 
 
 def require_label_order(checkpoint: Checkpoint, classes: tuple[str, ...], whose: str = "those of --data") -> None:

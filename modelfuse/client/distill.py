@@ -9,13 +9,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from modelfuse.client.checks import readable
 from modelfuse.client.data import Dataset
 from modelfuse.client.evaluate import mixture
 from modelfuse.client.settings import TrainSettings
 from modelfuse.client.train import Objective, Trainer
 from modelfuse.errors import ContentError, OptionError
 
-__all__ = ["distill", "divergence"]
+__all__ = ["distill", "divergence", "require_temperature"]
+
+COOLEST, HOTTEST = 1e-2, 1e3  # beyond, the softmax is a step, or flat, in float32
 
 
 def divergence(temperature: float) -> Objective:
@@ -47,7 +50,7 @@ def distill(
 ) -> float:
     """Train a network on the probabilities that the teachers' ensemble gives.
 
-    Layers with running statistics stay as they are: the inputs need not look like the data that these were taken from.
+    Running statistics stay as they are: the inputs need not look like the data that these were taken from.
 
     Args:
         student: The network, holding the weights to start from; trained in place.
@@ -55,25 +58,24 @@ def distill(
         weights: One positive weight a teacher.
         dataset: The inputs, at least one.
         settings: The recipe; no augmentation, since the teachers look at each input once.
-        temperature: T, above 0.
+        temperature: T, from 0.01 to 1000.
         advance: Told the number of examples after each batch of the teachers' and each epoch of the student's.
 
     Returns:
         The mean loss over the last epoch.
 
     Raises:
-        OptionError: The temperature is not above 0, an augmentation is asked for, or the student diverged.
+        OptionError: The temperature is out of range, an augmentation is asked for, or the student diverged.
         ContentError: There is no input, a network cannot read it, or they have unequally many outputs.
     """
-    if not 0 < temperature < float("inf"):
-        raise OptionError("--temperature", f"{temperature} is out of range", "It must be positive.")
+    require_temperature(temperature)
     if settings.augment != "none":
         raise OptionError(f"--augment {settings.augment}", "the teachers see each input once", "Leave it out.")
     _require_equal_outputs([student, *teachers], dataset)
-    targets = mixture(teachers, dataset, weights, temperature=temperature, advance=advance)
+    with readable(dataset):
+        targets = mixture(teachers, dataset, weights, temperature=temperature, advance=advance)
     if not torch.isfinite(targets).all():
         raise ContentError("the clients", "their outputs overflow on some inputs", "See which one with modelfuse eval.")
-    still = _with_statistics(student)
     trainer = Trainer(
         student,
         replace(dataset, labels=targets),
@@ -81,7 +83,7 @@ def distill(
         client=None,
         device=next(student.parameters()).device,
         objective=divergence(temperature),
-        trainable=lambda name: name.rpartition(".")[0] not in still,
+        keep_statistics=True,
     )
     loss = float("nan")
     for _ in range(settings.epochs):
@@ -92,9 +94,16 @@ def distill(
     return loss
 
 
-def _with_statistics(network: nn.Module) -> set[str]:
-    """Return the names of the modules that hold running statistics."""
-    return {name for name, module in network.named_modules() if getattr(module, "running_mean", None) is not None}
+def require_temperature(temperature: float) -> None:
+    """Check the temperature.
+
+    Raises:
+        OptionError: It is out of range.
+    """
+    if not COOLEST <= temperature <= HOTTEST:
+        raise OptionError(
+            "--temperature", f"{temperature} is out of range", f"It must be from {COOLEST} to {HOTTEST:g}."
+        )
 
 
 def _require_equal_outputs(networks: Sequence[nn.Module], dataset: Dataset) -> None:
@@ -115,12 +124,5 @@ def _require_equal_outputs(networks: Sequence[nn.Module], dataset: Dataset) -> N
 
 def _outputs(network: nn.Module, dataset: Dataset) -> int:
     inputs = dataset.batch(slice(0, 1)).to(next(network.parameters()).device)
-    try:
+    with readable(dataset):
         return int(network(inputs).shape[-1])
-    except (RuntimeError, IndexError) as error:
-        shape = "×".join(map(str, dataset.inputs.shape[1:]))
-        raise ContentError(
-            "--data",
-            f"a network cannot read an input of shape {shape} ({str(error).splitlines()[0]})",
-            "Give inputs of the shape that the clients were trained on.",
-        ) from error

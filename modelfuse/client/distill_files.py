@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,20 +12,22 @@ import torch
 from modelfuse import __version__
 from modelfuse.client.checks import require_label_order
 from modelfuse.client.data import Dataset, read_dataset
-from modelfuse.client.distill import distill
+from modelfuse.client.distill import distill, require_temperature
 from modelfuse.client.evaluate_files import EvalSplit, open_examination
 from modelfuse.client.factory import PREFIX
 from modelfuse.client.models import load_network, tensors_of
+from modelfuse.client.normalisation import normalisation_of
 from modelfuse.client.settings import TrainSettings
-from modelfuse.client.sources.strings import SYNTHETIC, open_inputs
+from modelfuse.client.sources.strings import is_synthetic, open_inputs
 from modelfuse.client.start import Start
-from modelfuse.errors import ContentError, OptionError
+from modelfuse.errors import OptionError
 from modelfuse.files.checkpoint import Checkpoint
 from modelfuse.files.metadata import extended
+from modelfuse.files.quantize import code_dtype
 from modelfuse.files.writer import save
 from modelfuse.types import ClientInfo, Metadata, Step
 
-__all__ = ["Distillation", "open_unlabelled", "run_distillation"]
+__all__ = ["Distillation", "open_unlabelled", "run_distillation", "typed_architecture"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +36,13 @@ class Distillation:
 
     Args:
         settings: The student's recipe.
-        temperature: T, above 0.
+        temperature: T, from 0.01 to 1000.
         weighting: What the weights below are, for the file's history.
         weights: One weight a teacher.
         device: Where to compute.
         architecture: What the user typed for files that do not say theirs, or None.
         bits: 16 or 8 to quantise the file, or None.
+        more: Further options that decide the result, for the file's history.
     """
 
     settings: TrainSettings
@@ -49,6 +52,17 @@ class Distillation:
     device: torch.device
     architecture: str | None = None
     bits: int | None = None
+    more: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Check before any work what would only show at its end.
+
+        Raises:
+            OptionError: The temperature is out of range, or a file cannot have so many bits.
+        """
+        require_temperature(self.temperature)
+        if self.bits is not None:
+            code_dtype(self.bits)
 
 
 def open_unlabelled(
@@ -74,11 +88,16 @@ def open_unlabelled(
         OptionError: The teachers were normalised in different ways, and nobody says which to take.
         InputError: As :func:`modelfuse.client.evaluate_files.open_examination`.
     """
-    own = normalize or _common_normalisation(teachers)
-    if not text.startswith(SYNTHETIC):
-        return open_examination(text, split, partition, download=download, normalize=own).dataset
-    for option, given in {"--partition": partition is not None, f"--split {split}": split != "train"}.items():
-        if given:
+    own = normalisation_of(teachers) if normalize is None else normalize
+    if not is_synthetic(text):
+        if partition is not None and split != "validation":
+            raise OptionError("--partition", f"the {split} split is not divided here", "Pass --split validation too.")
+        if split == "validation":
+            return open_examination(text, split, partition, download=download, normalize=own).dataset
+        return read_dataset(open_inputs(text, split, download), own)
+    given = {"--partition": partition is not None, f"--split {split}": split != "train", "--download": download}
+    for option, there in given.items():
+        if there:
             raise OptionError(option, "synthetic images belong to nobody, and are one split", "Leave it out.")
     return read_dataset(open_inputs(text, "train"), own)
 
@@ -108,12 +127,15 @@ def run_distillation(
         InputError: A model cannot be loaded or does not fit the others or the data, or the file cannot be written.
     """
     classes = _common_classes(teachers)
-    networks = [load_network(teacher, _typed(teacher, how.architecture), how.device) for teacher in teachers]
+    networks = [
+        load_network(teacher, typed_architecture(teacher, how.architecture), how.device) for teacher in teachers
+    ]
     student = start.network(0).to(how.device)
     loss = distill(student, networks, how.weights, dataset, how.settings, how.temperature, advance)
     recipe = {name: value for name, value in asdict(how.settings).items() if name not in ("augment", "prox_mu")}
     said = {
         **recipe,
+        **how.more,
         "data": dataset.name,
         "ensemble_weights": how.weighting,
         "normalize": dataset.normalisation.text(),
@@ -131,9 +153,9 @@ def run_distillation(
     return loss
 
 
-def _typed(teacher: Checkpoint, architecture: str | None) -> str | None:
-    """Return what the user's ``--architecture`` says of a teacher: only what its file does not."""
-    stated = teacher.metadata.architecture if teacher.metadata else None
+def typed_architecture(model: Checkpoint, architecture: str | None) -> str | None:
+    """Return what the user's ``--architecture`` says of a model: only what its file does not."""
+    stated = model.metadata.architecture if model.metadata else None
     return architecture if stated is None or stated.startswith(PREFIX) else None
 
 
@@ -150,23 +172,3 @@ def _examples(teachers: Sequence[Checkpoint]) -> int | None:
     clients = [teacher.metadata.client if teacher.metadata else None for teacher in teachers]
     known = [client.num_examples for client in clients if client and client.num_examples]
     return sum(known) if len(known) == len(teachers) else None
-
-
-def _common_normalisation(teachers: Sequence[Checkpoint]) -> str | None:
-    """Return the normalisation that the teachers' last training used, where their files say it."""
-    said = {teacher.label: _last_option(teacher, "normalize") for teacher in teachers}
-    known: Mapping[str, Any] = {label: text for label, text in said.items() if text is not None}
-    first = next(iter(known), None)
-    for label, text in known.items():
-        if first is not None and text != known[first]:
-            raise ContentError(
-                label,
-                f"it was trained on data normalised by {text}, and {first} by {known[first]}",
-                "Pass --normalize to take one for all.",
-            )
-    return None if first is None else str(known[first])
-
-
-def _last_option(model: Checkpoint, name: str) -> Any:
-    history = model.metadata.history if model.metadata else ()
-    return next((step.options[name] for step in reversed(history) if name in step.options), None)

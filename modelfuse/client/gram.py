@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from modelfuse.client.checks import readable
 from modelfuse.client.data import Dataset
 from modelfuse.client.evaluate import evaluating
 from modelfuse.errors import ContentError
@@ -32,7 +33,7 @@ def gram_matrices(
     Args:
         network: The network; it runs in evaluation mode.
         dataset: At least one example.
-        batch_size: Examples a pass; it decides memory and speed, not the result.
+        batch_size: Examples a pass; it decides memory and speed, and the last digits.
         convolutions: Of convolutions too, over the patches that they read, where they are not grouped.
         advance: Told the number of examples after each pass.
 
@@ -48,12 +49,14 @@ def gram_matrices(
         raise ContentError("--data", "there are no examples", "Choose a client that has some.")
     layers = {name: module for name, module in network.named_modules() if _reads_rows(module, convolutions)}
     if not layers:
-        raise ContentError("the network", "it has no linear layer", "Merge it by another method than regmean.")
+        raise ContentError(
+            "the network", "it has no linear layer", "Pass --convolutions, or merge it by another method."
+        )
     device = next(network.parameters()).device
     dataset = dataset.to(device)
     sums: dict[str, Tensor] = {}
     rows = dict.fromkeys(layers, 0)
-    with evaluating([network]), torch.inference_mode(), _reading(layers, sums, rows):
+    with evaluating([network]), torch.inference_mode(), readable(dataset), _reading(layers, sums, rows):
         for indices in torch.split(torch.arange(len(dataset), device=device), batch_size):
             network(dataset.batch(indices))
             if advance is not None:

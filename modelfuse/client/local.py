@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from modelfuse.client.checks import readable
 from modelfuse.client.data import Dataset
 from modelfuse.client.models import tensors_of
 from modelfuse.client.prototype_learning import TrainingPassFile
@@ -200,16 +201,8 @@ def _identity(run: LocalRun, network: nn.Module) -> str:
 
 def _check_fit(network: nn.Module, run: LocalRun) -> None:
     network.eval()
-    with torch.no_grad():
-        try:
-            logits = network(run.dataset.batch(slice(0, 1)).to(run.device))
-        except (RuntimeError, IndexError) as error:
-            shape = "×".join(map(str, run.dataset.inputs.shape[1:]))
-            raise ContentError(
-                "--data",
-                f"the network cannot read an example of shape {shape} ({str(error).splitlines()[0]})",
-                "Use the data that the network was made for, or another --architecture.",
-            ) from error
+    with torch.no_grad(), readable(run.dataset):
+        logits = network(run.dataset.batch(slice(0, 1)).to(run.device))
     if logits.shape[-1] < len(run.dataset.classes):
         raise ContentError(
             "--data",

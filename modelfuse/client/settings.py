@@ -51,8 +51,8 @@ class TrainSettings:
         Raises:
             OptionError: A setting is out of its range.
         """
-        _require(self.epochs >= 1, "--local-epochs", self.epochs, "at least 1")
-        _require(self.batch_size >= 1, "--batch-size", self.batch_size, "at least 1")
+        _require(self.epochs >= 1, "-E", self.epochs, "at least 1")
+        _require(1 <= self.batch_size <= 1 << 30, "--batch-size", self.batch_size, "at least 1, and no more than 2³⁰")
         _require(0 < self.lr < math.inf, "--lr", self.lr, "positive")
         _require(0 <= self.momentum < 1, "--momentum", self.momentum, "at least 0 and below 1")
         _require(0 <= self.weight_decay < math.inf, "--weight-decay", self.weight_decay, "at least 0")

@@ -120,7 +120,8 @@ def write_statistic(
     network = load_network(model, statistic.architecture, statistic.device)
     arrays = statistic.compute(network, dataset, advance)
     known = model.metadata or Metadata("model")
-    said = {**statistic.options, "data": dataset.name, "client": client}
+    white = {"normalize": dataset.normalisation.text()}
+    said = {**statistic.options, "data": dataset.name, **white, "client": client}
     options = {key: value for key, value in said.items() if value is not None}
     step = Step(statistic.kind, __version__, options, (model.model_id(),))
     metadata = Metadata(

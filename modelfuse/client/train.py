@@ -55,6 +55,7 @@ class Trainer:
         objective: The loss of a batch.
         trainable: Says of each parameter's name whether it trains; the others stay exactly as they are, and so do the
             running statistics of a normalisation none of whose parameters trains.
+        keep_statistics: Running statistics stay as they are, whatever trains.
 
     Raises:
         OptionError: An augmentation of images is asked for, and the examples are none.
@@ -69,6 +70,7 @@ class Trainer:
         device: torch.device,
         objective: Objective = cross_entropy,
         trainable: Callable[[str], bool] = train_every,
+        keep_statistics: bool = False,
     ) -> None:
         self.epoch = 0
         self.network = network.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -88,7 +90,11 @@ class Trainer:
         }
         for name, parameter in network.named_parameters():
             parameter.requires_grad_(name in self._parameters)
-        self._still = [module for module in network.modules() if _is_still(module)]
+        self._still = [
+            module
+            for module in network.modules()
+            if _is_still(module) or (keep_statistics and getattr(module, "running_mean", None) is not None)
+        ]
         self._anchors = [p.detach().clone() for p in self._parameters.values()] if settings.prox_mu else []
         self._momenta: dict[str, Tensor | None] = dict.fromkeys(self._parameters)
 
@@ -113,7 +119,7 @@ class Trainer:
                 total += self._step(chosen.to(self._device), generator) * len(chosen)
         self.epoch += 1
         loss = float(total) / len(self._dataset)
-        if not math.isfinite(loss):
+        if not math.isfinite(loss) or not all(bool(p.isfinite().all()) for p in self._parameters.values()):
             who = "the network" if self._client is None else f"client {self._client}"
             raise OptionError(
                 f"--lr {self._settings.lr}",

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
-from modelfuse.errors import FileError
+from modelfuse.errors import FileError, OptionError
 from modelfuse.files.checkpoint import Checkpoint, open_checkpoint
 from modelfuse.files.identity import model_id
 from modelfuse.files.metadata import metadata_from_json, metadata_to_json
 from modelfuse.types import Kind
 
-__all__ = ["metadata_from_json", "metadata_to_json", "model_id", "named", "open_kind"]
+__all__ = ["check_distinct", "metadata_from_json", "metadata_to_json", "model_id", "named", "open_kind"]
 
 FOREIGN: frozenset[Kind] = frozenset({"model", "fisher", "partition"})
 """The kinds whose tensors alone say enough, so that files of other programs are welcome."""
@@ -19,6 +20,20 @@ FOREIGN: frozenset[Kind] = frozenset({"model", "fisher", "partition"})
 def named(kind: Kind) -> str:
     """Return what a file of a kind is called in a sentence: ``a model file``."""
     return f"{'an' if kind[0] in 'aeiou' else 'a'} {kind} file"
+
+
+def check_distinct(files: Sequence[Checkpoint]) -> None:
+    """Refuse a file named twice, as a folder and a file inside it do: it would silently count double.
+
+    Raises:
+        OptionError: One is.
+    """
+    seen: set[Path] = set()
+    for file in files:
+        place = file.path.resolve()
+        if place in seen:
+            raise OptionError("FILES", f"{file.label} is given twice", "Name it once; folders stand for all in them.")
+        seen.add(place)
 
 
 def open_kind(path: Path, kind: Kind) -> Checkpoint:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from modelfuse.errors import ContentError, FileError, OptionError
-from modelfuse.files.artifacts import named
+from modelfuse.files.artifacts import check_distinct, named
 from modelfuse.files.checkpoint import Checkpoint
 from modelfuse.files.patterns import Patterns, part_of
 from modelfuse.files.prototypes import read_prototypes
@@ -61,7 +60,7 @@ def gather(given: Given, companion: Kind | None, equal_widths: bool = True) -> U
         ContentError: Clients differ in tensors, shapes or label order, or do not fit the spec.
         OptionError: The options do not go with the files, or one is given twice.
     """
-    _check_distinct(given.files)
+    check_distinct(given.files)
     models = [file for file in given.files if _kind(file) == "model"]
     welcome = companion or "fisher"  # Fishers that nobody needs do no harm: a folder may hold them
     loose = [file for file in given.files if _kind(file) == welcome]
@@ -113,7 +112,7 @@ def gather_prototypes(given: Given) -> Uploads:
                 f"{named(_kind(file))} where prototypes are needed",
                 "Make the client's with modelfuse prototypes.",
             )
-    _check_distinct(given.files)
+    check_distinct(given.files)
     infos = [file.metadata.client if file.metadata and file.metadata.client else ClientInfo() for file in given.files]
     clients = [Upload(file, None, info) for file, info in zip(given.files, infos, strict=True)]
     clients = [clients[index] for index in _canonical_order(clients)]
@@ -127,16 +126,6 @@ def gather_prototypes(given: Given) -> Uploads:
                 "Clients may differ in everything before the embedding, not in its width.",
             )
     return Uploads(tuple(clients))
-
-
-def _check_distinct(files: Sequence[Checkpoint]) -> None:
-    """Refuse a file named twice, as a folder and a file inside it do: it would silently count double."""
-    seen: set[Path] = set()
-    for file in files:
-        place = file.path.resolve()
-        if place in seen:
-            raise OptionError("FILES", f"{file.label} is given twice", "Name it once; folders stand for all in them.")
-        seen.add(place)
 
 
 def _kind(file: Checkpoint) -> Kind:

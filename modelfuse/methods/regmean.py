@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from modelfuse.errors import OptionError
+from modelfuse.errors import ContentError, OptionError
 from modelfuse.files.layout import TensorLayout, numpy_dtype
 from modelfuse.methods.contract import Merged, MergedTensor
 from modelfuse.methods.elementwise import elementwise
@@ -18,7 +18,7 @@ from modelfuse.types import FloatArray, Kind
 
 __all__ = ["RegMean", "least_squares"]
 
-RIDGE = 1e-6  # of the mean diagonal: inputs that are never on take the plain mean
+RIDGE = 1e-6  # of the mean diagonal: inputs that are never on take the weighted mean
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +46,29 @@ class RegMean:
 
     def merge(self, uploads: Uploads) -> Merged:
         """Return the merge of the clients."""
-        mean = elementwise(uploads, uploads.shares())
-        known = [name for name in uploads.names() if all(client.has_gram(name) for client in uploads.clients)]
+        examples = uploads.examples()
+        mean = elementwise(uploads, examples)
+        known = _fitted(uploads)
         fitted = {
-            name: MergedTensor(layout, _Fit(name, layout, uploads.clients, uploads.shares(), self.off_diagonal))
+            name: MergedTensor(layout, _Fit(name, layout, uploads.clients, examples, self.off_diagonal))
             for name, layout in ((name, mean.tensors[name].layout) for name in known)
         }
         return Merged({**mean.tensors, **fitted}, {**mean.report, "fitted": known})
+
+
+def _fitted(uploads: Uploads) -> list[str]:
+    """Return the names of the weights that come with Gram matrices, from all clients alike."""
+    having = {name: [client.has_gram(name) for client in uploads.clients] for name in uploads.names()}
+    for name, has in having.items():
+        if any(has) and not all(has):
+            label = uploads.clients[has.index(False)].companion or uploads.clients[has.index(False)].model
+            raise ContentError(
+                label.label, f"it has no Gram matrix of {name}, and another client has one", "Make all of them alike."
+            )
+    known = [name for name, has in having.items() if all(has)]
+    if not known:
+        raise OptionError("--method regmean", "no tensor to merge comes with Gram matrices", "Use fedavg.")
+    return known
 
 
 def least_squares(
@@ -73,10 +89,11 @@ def least_squares(
     """
     total = np.zeros_like(grams[0])
     wanted = np.zeros_like(weights[0])
+    # the ridge leans on the clients' own weights, so that clients who agree are their own merge
+    ridge = RIDGE * float(np.mean([np.diagonal(gram).mean() for gram in grams])) or 1.0
     for weight, gram, share in zip(weights, grams, shares, strict=True):
         scaled = share * off_diagonal * gram
-        # the ridge leans on the clients' own weights, so that clients who agree are their own merge
-        np.fill_diagonal(scaled, share * (np.diagonal(gram) + RIDGE * max(float(np.mean(np.diagonal(gram))), RIDGE)))
+        np.fill_diagonal(scaled, share * (np.diagonal(gram) + ridge))
         total += scaled
         wanted += weight @ scaled
     solution: FloatArray = np.linalg.solve(total, wanted.T).T  # total is symmetric
@@ -98,5 +115,12 @@ class _Fit:
         grams = [client.gram(self.name) for client in self.clients]
         # a convolution reads patches: (O, C, h, w) -> (O, C·h·w)
         weights = [client.weights(self.name).reshape(self.layout.shape[0], -1) for client in self.clients]
-        fitted = least_squares(weights, grams, self.shares, self.off_diagonal)
+        try:
+            fitted = least_squares(weights, grams, self.shares, self.off_diagonal)
+        except np.linalg.LinAlgError as error:
+            raise ContentError(
+                self.name, "its Gram matrices together are singular", "Pass an --off-diagonal below 1."
+            ) from error
+        if not np.isfinite(fitted).all():
+            raise ContentError(self.name, "its least squares overflow", "Look at the clients' Gram files.")
         yield fitted.astype(numpy_dtype(self.layout.dtype)).reshape(-1)

@@ -17,6 +17,10 @@ from modelfuse.types import ClientInfo, FloatArray
 
 __all__ = ["Upload", "Uploads", "is_running_statistic"]
 
+ROUNDING = 1e-4  # relative, of sums in float32
+FLOAT32 = float(np.finfo(np.float32).max)
+GRAM_AGAIN = "Pass the file that modelfuse gram wrote."
+
 
 @dataclass(frozen=True, slots=True)
 class Upload:
@@ -73,7 +77,11 @@ class Upload:
             label = self.model.label if self.companion is None else self.companion.label
             raise ContentError(label, f"there is no Gram matrix of {name}", "Make one with modelfuse gram.")
         shape = self.companion.layout[name].shape
-        return _finite(self.companion.read_flat(name, 0, _size(shape)), self.companion.label, name, 0).reshape(shape)
+        flat = self.companion.read_flat(name, 0, _size(shape))
+        values = _finite(flat, self.companion.label, name, 0, GRAM_AGAIN).reshape(shape)
+        if not _is_second_moment(values):
+            raise ContentError(self.companion.label, f"{name} is no mean of outer products x xᵀ", GRAM_AGAIN)
+        return values
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +179,23 @@ def _size(shape: Sequence[int]) -> int:
     return int(np.prod(shape, dtype=np.int64))
 
 
-def _finite(values: NDArray[Any], label: str, name: str, start: int) -> FloatArray:
+def _is_second_moment(values: FloatArray) -> bool:
+    """Return whether a matrix can be E[x xᵀ], up to float32's rounding."""
+    scale = np.sqrt(np.maximum(np.diagonal(values), 0.0))  # |E[x_i x_j]| ≤ √(E[x_i²] E[x_j²])
+    bound = np.outer(scale, scale)
+    slack = ROUNDING * float(bound.max(initial=0.0))
+    symmetric = np.abs(values - values.T).max(initial=0.0) <= slack
+    within = (np.abs(values) <= bound * (1 + ROUNDING) + slack).all()
+    return bool(symmetric and within and float(bound.max(initial=0.0)) <= FLOAT32)
+
+
+def _finite(
+    values: NDArray[Any],
+    label: str,
+    name: str,
+    start: int,
+    fix: str = "Training has diverged there: lower the learning rate, or leave this client out.",
+) -> FloatArray:
     wide: FloatArray = values.astype(np.float64)
     # one sum finds nearly every NaN and infinity at the cost of one pass; the exact look is for the unhappy case
     if not np.isfinite(wide.sum()) and not np.isfinite(wide).all():
@@ -179,6 +203,6 @@ def _finite(values: NDArray[Any], label: str, name: str, start: int) -> FloatArr
         raise ContentError(
             label,
             f"{name} holds {wide[position - start]} at entry {position}",
-            "Training has diverged there: lower the learning rate, or leave this client out.",
+            fix,
         )
     return wide

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from modelfuse.cli.app import run
@@ -68,6 +69,7 @@ def test_the_same_call_gives_the_same_bytes_and_says_how(federation: Path, tmp_p
     assert metadata.client is not None
     assert metadata.architecture == "mlp:in=64,out=10,hidden=30"
     assert metadata.spec is not None
+    assert metadata.history[-1].options["split"] == "train"
     assert metadata.client.classes == tuple("0123456789")
     trained = [federation / "other.safetensors", *(federation / "clients").iterdir()]
     known = [open_kind(path, "model").metadata for path in trained]
@@ -106,6 +108,13 @@ def test_what_it_cannot_do_and_why(federation: Path, tmp_path: Path, capsys: pyt
     assert "--start FILE" in refused(capsys, distilled(federation, output))
     split = ["--partition", str(federation / "split.safetensors")]
     assert "belong to nobody" in refused(capsys, distilled(federation, output, *start, *split))
+    digits = ["--data", "digits", *split]
+    assert "not divided here. Pass --split validation" in refused(
+        capsys, distilled(federation, output, *start, *digits)
+    )
+    twice = str(federation / "clients/client_0.safetensors")
+    assert "is given twice" in refused(capsys, distilled(federation, output, *start, twice))
+    assert "7 bits" in refused(capsys, distilled(federation, output, *start, "--quantize", "7"))
     assert "are one split" in refused(capsys, distilled(federation, output, *start, "--split", "test"))
     wrong = ["--data", "synthetic:1x9x9"]
     assert "an example has shape 1×9×9" in refused(capsys, distilled(federation, output, *start, *wrong))
@@ -118,4 +127,10 @@ def test_what_it_cannot_do_and_why(federation: Path, tmp_path: Path, capsys: pyt
     save(other, tensors, Metadata("model", "mlp:in=64,hidden=40-20,out=10", history=(white,)))
     assert "Pass --normalize" in refused(capsys, distilled(federation, output, *start, str(other)))
     assert not output.exists()
+    data = tmp_path / "inputs.npz"
+    np.savez(data, x_train=np.zeros((9, 1, 8, 8), np.float32))  # labels are not asked for
+    before = data.read_bytes()
+    assert "is also an input" in refused(capsys, distilled(federation, data, *start, "--data", f"npz:{data}"))
+    assert data.read_bytes() == before
+    assert distilled(federation, output, *start, "--data", f"npz:{data}") == 0
     assert distilled(federation, output, *start, str(other), "--normalize", "digits") == 0

@@ -19,7 +19,7 @@ def test_cosine_annealing_from_epoch_to_epoch() -> None:
 @pytest.mark.parametrize(
     ("setting", "option"),
     [
-        ({"epochs": 0}, "--local-epochs"),
+        ({"epochs": 0}, "-E"),
         ({"batch_size": 0}, "--batch-size"),
         ({"lr": 0.0}, "--lr"),
         ({"lr": float("nan")}, "--lr"),

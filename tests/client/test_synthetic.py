@@ -45,10 +45,29 @@ def test_there_are_edges() -> None:
 
 
 @pytest.mark.parametrize(
-    "argument", ["", "3x32", "3x32x32x1", "3x0x32", "threexfour", "3x8x8,count=0", "3x8x8,size=3", "3x8x8,seed=-1"]
+    "argument",
+    [
+        "",
+        "3x32",
+        "3x32x32x1",
+        "3x0x32",
+        "threexfour",
+        "3x8x8,count=0",
+        "3x8x8,size=3",
+        "3x8x8,seed=-1",
+        "3x8x8,count=1_0",
+        "3x8x8,seed=1,seed=2",
+        "3x8x8,seed",
+    ],
 )
 def test_what_the_string_must_say(argument: str) -> None:
     with pytest.raises(OptionError, match="channels, height and width"):
+        open_synthetic(argument)
+
+
+@pytest.mark.parametrize("argument", ["3x32x32,count=10000000", "1x999999x999999", f"1x8x8,count={10**24}"])
+def test_more_images_than_memory_holds(argument: str) -> None:
+    with pytest.raises(OptionError, match="more than 4 GiB"):
         open_synthetic(argument)
 
 

@@ -13,6 +13,7 @@ from safetensors.numpy import load_file
 
 from modelfuse.cli.app import run
 from modelfuse.core.average import plain_mean
+from modelfuse.files.artifacts import model_id
 from modelfuse.files.writer import save
 from modelfuse.methods.regmean import least_squares
 from modelfuse.types import ClientInfo, Metadata
@@ -39,7 +40,7 @@ def test_without_off_diagonals_it_is_a_mean_weighted_input_by_input() -> None:
 def test_an_input_that_is_never_on_takes_the_weighted_mean() -> None:
     grams = [np.diag([1.0, 0.0]), np.diag([2.0, 0.0])]
     fitted = least_squares([np.array([[1.0, 1.0]]), np.array([[1.0, 4.0]])], grams, [1, 1])
-    np.testing.assert_allclose(fitted, [[1.0, (1 + 2 * 4) / 3]], rtol=1e-5)
+    np.testing.assert_allclose(fitted, [[1.0, (1 + 4) / 2]], rtol=1e-5)
     silent = [np.zeros((2, 2))] * 2
     np.testing.assert_allclose(least_squares([np.ones((1, 2)), 3 * np.ones((1, 2))], silent, [1, 3]), [[2.5, 2.5]])
 
@@ -82,11 +83,29 @@ def test_what_does_not_fit_is_named(
     owner = Metadata("gram", client=ClientInfo(0), model_id="0" * 64)
     save(tmp_path / "other.safetensors", load_file(gram), owner)
     assert "the Gram matrices of another model (000000000000…)" in refused(capsys, path, "other.safetensors")
+    names = load_file(gram)
+    broken = {
+        "negative": -names["fc1.weight"],
+        "lopsided": np.triu(names["fc1.weight"]),
+        "huge": np.full((3, 3), 3e38, np.float64) * 10,
+        "too-far-apart": names["fc1.weight"] + np.where(np.eye(3), 0, 100),
+    }
+    for name, array in broken.items():
+        owner = Metadata("gram", client=ClientInfo(0), model_id=model_id(model))
+        save(tmp_path / f"{name}.safetensors", {**names, "fc1.weight": array}, owner)
+        assert "fc1.weight is no mean of outer products" in refused(capsys, path, f"{name}.safetensors"), name
+    assert "no tensor to merge comes with" in refused(capsys, path, gram, "--only", "fc1.bias")
+    assert "--off-diagonal: 2 candidates" in refused(capsys, path, gram, *["--off-diagonal", "0.1"] * 2)
     narrow = {name: array[1:, 1:] for name, array in load_file(gram).items()}
-    from modelfuse.files.artifacts import model_id
-
     save(tmp_path / "narrow.safetensors", narrow, Metadata("gram", client=ClientInfo(0), model_id=model_id(model)))
     assert "fc1.weight is [2, 2]" in refused(capsys, path, "narrow.safetensors")
+    other = random_model(rng)
+    two = str(write_client(tmp_path, 1, other, random_fisher(rng, other))[0])
+    fewer = {
+        name: array for name, array in load_file(str(write_gram(tmp_path, 1, other))).items() if name != "fc2.weight"
+    }
+    save(tmp_path / "fewer.safetensors", fewer, Metadata("gram", client=ClientInfo(1), model_id=model_id(other)))
+    assert "it has no Gram matrix of fc2.weight" in refused(capsys, path, gram, two, "fewer.safetensors")
     assert run(["-q", "merge", "-m", "fedavg", path, gram, "-o", "never.safetensors"]) == 2
     assert "a gram file where a model is needed" in capsys.readouterr().err
     assert not Path("never.safetensors").exists()

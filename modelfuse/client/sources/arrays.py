@@ -21,7 +21,12 @@ MOST_CLASSES = 100_000
 """Classes that may go without names."""
 
 
-def open_npz(argument: str, split: SplitName, download: bool) -> Source:  # noqa: ARG001  (one signature for all)
+def open_npz(
+    argument: str,
+    split: SplitName,
+    download: bool,  # noqa: ARG001  (one signature for all)
+    labelled: bool = True,
+) -> Source:
     """Return a split of an .npz file.
 
     Args:
@@ -29,6 +34,7 @@ def open_npz(argument: str, split: SplitName, download: bool) -> Source:  # noqa
             ``mean`` and ``std`` (one number a channel).
         split: ``train`` or ``test``.
         download: Ignored: there is nowhere to fetch from.
+        labelled: Labels must be there; without them every example has the label 0, of no class.
 
     Raises:
         FileError: There is no such file, or it is no .npz file.
@@ -37,7 +43,9 @@ def open_npz(argument: str, split: SplitName, download: bool) -> Source:  # noqa
     path = Path(argument)
     if not path.is_file():
         raise FileError(f"--data npz:{argument}", "there is no such file", "Write npz:FILE.")
-    labels = _array(path, f"y_{split}")
+    labels = _array(path, f"y_{split}", needed=labelled)
+    if labels is None:
+        labels = np.zeros(len(_array(path, f"x_{split}")), dtype=np.int64)
     names = _array(path, "classes", needed=False)
     if names is None:
         other = _array(path, "y_test" if split == "train" else "y_train", needed=False)

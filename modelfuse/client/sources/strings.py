@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 from modelfuse.client.sources.arrays import open_npz, open_python
 from modelfuse.client.sources.digits import open_digits
@@ -14,7 +15,7 @@ from modelfuse.client.sources.synthetic import open_synthetic
 from modelfuse.client.sources.torchvision_sets import open_cifar10, open_cifar100, open_svhn
 from modelfuse.errors import OptionError
 
-__all__ = ["SOURCES", "SYNTHETIC", "open_inputs", "open_source"]
+__all__ = ["SOURCES", "SYNTHETIC", "data_files", "is_synthetic", "open_inputs", "open_source"]
 
 SOURCES: Mapping[str, tuple[str, Callable[[str, SplitName, bool], Source]]] = {
     "digits": ("digits", open_digits),
@@ -34,6 +35,17 @@ SYNTHETIC = "synthetic"
 """What a data string of images without labels begins with."""
 
 
+def data_files(text: str | None) -> list[Path]:
+    """Return the files that a data string names, which no output may replace: one for ``npz:FILE``, else none."""
+    kind, _, argument = (text or "").partition(":")
+    return [Path(argument)] if kind == "npz" and argument else []
+
+
+def is_synthetic(text: str) -> bool:
+    """Return whether a data string names images of nobody."""
+    return text.partition(":")[0] == SYNTHETIC
+
+
 def open_inputs(text: str, split: SplitName, download: bool = False) -> Source:
     """Return the source that a string names, for whoever looks at inputs only: it may have no labels.
 
@@ -46,7 +58,9 @@ def open_inputs(text: str, split: SplitName, download: bool = False) -> Source:
         InputError: As :func:`open_source`.
     """
     kind, _, argument = text.partition(":")
-    return open_synthetic(argument) if kind == SYNTHETIC else open_source(text, split, download)
+    if kind == "npz":
+        return open_npz(argument, split, download, labelled=False)
+    return open_synthetic(argument) if is_synthetic(text) else open_source(text, split, download)
 
 
 def open_source(text: str, split: SplitName, download: bool = False) -> Source:
@@ -63,7 +77,7 @@ def open_source(text: str, split: SplitName, download: bool = False) -> Source:
         ContentError: Its files cannot be used.
     """
     kind, _, argument = text.partition(":")
-    if kind == SYNTHETIC:
+    if is_synthetic(text):
         raise OptionError(f"--data {text}", "the images have no labels", "Only distill takes them.")
     if kind not in SOURCES:
         forms = ", ".join(form for form, _ in SOURCES.values())

@@ -23,6 +23,8 @@ from modelfuse.types import IndexArray
 __all__ = ["Leaves", "open_synthetic", "paint"]
 
 TOGETHER = 256  # images that are painted at once: few enough to stay in cache
+BLOCK = 1 << 20  # entries that are painted at once, at most
+LARGEST_SET = 1 << 32  # entries in all: 4 GiB
 SMALLEST, LARGEST = 1 / 16, 5 / 8  # radii, as shares of the image's shorter side
 MARGIN = 1 / 8  # how far outside of the image a leaf's centre may lie
 LIGHT = 120.0, 60.0  # mean and deviation of a leaf's brightness, of 255
@@ -84,8 +86,9 @@ def paint(wanted: Leaves) -> NDArray[np.uint8]:
     """
     rng = np.random.default_rng(wanted.seed)
     images = np.empty((wanted.count, *wanted.shape), dtype=np.uint8)
-    for start in range(0, wanted.count, TOGETHER):
-        block = images[start : start + TOGETHER]
+    together = max(1, min(TOGETHER, BLOCK // math.prod(wanted.shape)))
+    for start in range(0, wanted.count, together):
+        block = images[start : start + together]
         canvas = np.broadcast_to(rng.uniform(0, 255, (*block.shape[:2], 1, 1)), block.shape).astype(np.float32)
         for _ in range(wanted.leaves):
             _paint_leaf(canvas, rng)
@@ -125,17 +128,17 @@ def _column(numbers: NDArray[Any]) -> NDArray[Any]:
 
 def _parse(argument: str) -> Leaves:
     size, *pairs = argument.split(",")
-    try:
-        shape = tuple(map(int, size.split("x")))
-        more = {key: int(value) for key, value in (pair.split("=") for pair in pairs)}
-    except ValueError:
-        shape, more = (), {}
+    shape = [int(length) for length in size.split("x") if length.isdecimal()]
+    more = {key: value for key, _, value in (pair.partition("=") for pair in pairs)}
     known = {field.name for field in fields(Leaves)} - {"shape"}
-    if len(shape) != 3 or min(shape) < 1 or not more.keys() <= known or min(more.values(), default=1) < 0:
+    fits = len(shape) == 3 == size.count("x") + 1 and min(shape) > 0
+    if not fits or len(more) < len(pairs) or not more.keys() <= known or not all(map(str.isdecimal, more.values())):
         raise OptionError(f"--data synthetic:{argument}", *_UNREADABLE)
-    wanted = Leaves(shape, **more)
+    wanted = Leaves((shape[0], shape[1], shape[2]), **{key: int(value) for key, value in more.items()})
     if wanted.count < 1 or wanted.leaves < 1:
         raise OptionError(f"--data synthetic:{argument}", *_UNREADABLE)
+    if wanted.count * math.prod(shape) > LARGEST_SET:
+        raise OptionError(f"--data synthetic:{argument}", "that is more than 4 GiB of images", "Ask for fewer.")
     return wanted
 
 
