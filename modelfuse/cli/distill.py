@@ -17,6 +17,14 @@ from modelfuse.cli.options import (
     ThreadsOption,
     TrainedNormalizeOption,
 )
+from modelfuse.cli.recipe_options import (
+    ClipNormOption,
+    LrOption,
+    MomentumOption,
+    PrecisionOption,
+    ScheduleOption,
+    WeightDecayOption,
+)
 from modelfuse.client.settings import Precision, Schedule, TrainSettings, pick
 
 __all__ = ["distill"]
@@ -62,18 +70,12 @@ def distill(
     temperature: Annotated[float, typer.Option("--temperature", help="T: divides the logits of all.")] = 1.0,
     epochs: Annotated[int, typer.Option("--epochs", "-E", help="Passes over the inputs.")] = DEFAULTS.epochs,
     batch_size: Annotated[int, typer.Option("--batch-size", help="Inputs a step.")] = DEFAULTS.batch_size,
-    lr: Annotated[float, typer.Option("--lr", help="Learning rate.")] = DEFAULTS.lr,
-    momentum: Annotated[float, typer.Option("--momentum", help="Momentum of SGD.")] = DEFAULTS.momentum,
-    weight_decay: Annotated[float, typer.Option("--weight-decay", help="Weight decay of SGD.")] = DEFAULTS.weight_decay,
-    schedule: Annotated[
-        str, typer.Option("--schedule", help="constant, or cosine: annealed from epoch to epoch towards zero.")
-    ] = DEFAULTS.schedule,
-    clip_norm: Annotated[
-        float | None, typer.Option("--clip-norm", help="Scale a longer gradient down to this norm.")
-    ] = DEFAULTS.clip_norm,
-    precision: Annotated[
-        str, typer.Option("--precision", help="float32, or bf16: bfloat16 arithmetic, float32 weights.")
-    ] = DEFAULTS.precision,
+    lr: LrOption = DEFAULTS.lr,
+    momentum: MomentumOption = DEFAULTS.momentum,
+    weight_decay: WeightDecayOption = DEFAULTS.weight_decay,
+    schedule: ScheduleOption = DEFAULTS.schedule,
+    clip_norm: ClipNormOption = DEFAULTS.clip_norm,
+    precision: PrecisionOption = DEFAULTS.precision,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the order of inputs, and of dropout.")] = 0,
     split: Annotated[
         str, typer.Option("--split", help="train, test, or validation: what the --partition holds out for the server.")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -12,7 +11,9 @@ from modelfuse.cli.options import (
     DataOption,
     DeviceOption,
     DownloadOption,
+    ModelsArgument,
     OutputOption,
+    OwnClientOption,
     PartitionOption,
     QuantizeOption,
     ThreadsOption,
@@ -24,19 +25,11 @@ __all__ = ["fisher"]
 
 def fisher(
     context: typer.Context,
-    models: Annotated[
-        list[Path], typer.Argument(metavar="MODELS...", help="The clients' models, a folder of them, or one of all.")
-    ],
+    models: ModelsArgument,
     data: DataOption,
     output: OutputOption,
     partition: PartitionOption = None,
-    client: Annotated[
-        str | None,
-        typer.Option(
-            "--client",
-            help="A number, several joined by commas, or all, into the folder OUT; default: the models' own.",
-        ),
-    ] = None,
+    client: OwnClientOption = None,
     estimator: Annotated[
         str,
         typer.Option("--estimator", help="empirical: observed labels; true: expectation over the model's own labels."),

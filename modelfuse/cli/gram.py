@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -12,7 +11,9 @@ from modelfuse.cli.options import (
     DataOption,
     DeviceOption,
     DownloadOption,
+    ModelsArgument,
     OutputOption,
+    OwnClientOption,
     PartitionOption,
     ThreadsOption,
     TrainedNormalizeOption,
@@ -23,19 +24,11 @@ __all__ = ["gram"]
 
 def gram(
     context: typer.Context,
-    models: Annotated[
-        list[Path], typer.Argument(metavar="MODELS...", help="The clients' models, a folder of them, or one of all.")
-    ],
+    models: ModelsArgument,
     data: DataOption,
     output: OutputOption,
     partition: PartitionOption = None,
-    client: Annotated[
-        str | None,
-        typer.Option(
-            "--client",
-            help="A number, several joined by commas, or all, into the folder OUT; default: the models' own.",
-        ),
-    ] = None,
+    client: OwnClientOption = None,
     convolutions: Annotated[
         bool, typer.Option("--convolutions", help="Of convolutions too, over the patches that they read.")
     ] = False,

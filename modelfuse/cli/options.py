@@ -15,8 +15,10 @@ __all__ = [
     "EmbeddingOption",
     "JsonOption",
     "LabelOption",
+    "ModelsArgument",
     "NormalizeOption",
     "OutputOption",
+    "OwnClientOption",
     "PartitionOption",
     "PoolingOption",
     "QuantizeOption",
@@ -56,6 +58,9 @@ LabelOption = Annotated[
     list[str] | None,
     typer.Option("--label", metavar="KEY=VALUE", help="A label for report to find this result by; repeatable."),
 ]
+ModelsArgument = Annotated[
+    list[Path], typer.Argument(metavar="MODELS...", help="The clients' models, a folder of them, or one of all.")
+]
 NormalizeOption = Annotated[
     str | None,
     typer.Option(
@@ -75,6 +80,12 @@ TrainedNormalizeOption = Annotated[
 ]
 OutputOption = Annotated[
     Path, typer.Option("--output", "-o", metavar="OUT", help="Where to write; complete once it exists.")
+]
+OwnClientOption = Annotated[
+    str | None,
+    typer.Option(
+        "--client", help="A number, several joined by commas, or all, into the folder OUT; default: the models' own."
+    ),
 ]
 PartitionOption = Annotated[
     Path | None, typer.Option("--partition", metavar="FILE", help="The split of the data over the clients.")

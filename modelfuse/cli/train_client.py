@@ -19,6 +19,14 @@ from modelfuse.cli.options import (
     PoolingOption,
     QuantizeOption,
 )
+from modelfuse.cli.recipe_options import (
+    ClipNormOption,
+    LrOption,
+    MomentumOption,
+    PrecisionOption,
+    ScheduleOption,
+    WeightDecayOption,
+)
 from modelfuse.client.settings import Augmentation, Precision, Schedule, TrainSettings, pick
 from modelfuse.errors import OptionError
 
@@ -98,22 +106,16 @@ def train_client(
         DEFAULTS.epochs
     ),
     batch_size: Annotated[int, typer.Option("--batch-size", help="Examples a step.")] = DEFAULTS.batch_size,
-    lr: Annotated[float, typer.Option("--lr", help="Learning rate.")] = DEFAULTS.lr,
-    momentum: Annotated[float, typer.Option("--momentum", help="Momentum of SGD.")] = DEFAULTS.momentum,
-    weight_decay: Annotated[float, typer.Option("--weight-decay", help="Weight decay of SGD.")] = DEFAULTS.weight_decay,
-    schedule: Annotated[
-        str, typer.Option("--schedule", help="constant, or cosine: annealed from epoch to epoch towards zero.")
-    ] = DEFAULTS.schedule,
+    lr: LrOption = DEFAULTS.lr,
+    momentum: MomentumOption = DEFAULTS.momentum,
+    weight_decay: WeightDecayOption = DEFAULTS.weight_decay,
+    schedule: ScheduleOption = DEFAULTS.schedule,
     augment: Annotated[
         str, typer.Option("--augment", help="none, flip, crop (by up to 4 pixels) or crop-flip, image by image.")
     ] = DEFAULTS.augment,
-    precision: Annotated[
-        str, typer.Option("--precision", help="float32, or bf16: bfloat16 arithmetic, float32 weights.")
-    ] = DEFAULTS.precision,
+    precision: PrecisionOption = DEFAULTS.precision,
     prox_mu: Annotated[float, typer.Option("--prox-mu", metavar="MU", help="FedProx's μ.")] = DEFAULTS.prox_mu,
-    clip_norm: Annotated[
-        float | None, typer.Option("--clip-norm", help="Scale a longer gradient down to this norm.")
-    ] = DEFAULTS.clip_norm,
+    clip_norm: ClipNormOption = DEFAULTS.clip_norm,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of order, augmentation and dropout.")] = (
         DEFAULTS.seed
     ),
