@@ -16,10 +16,10 @@ from modelfuse.cli.options import (
     EmbeddingOption,
     JsonOption,
     LabelOption,
-    NormalizeOption,
     PartitionOption,
     PoolingOption,
     ThreadsOption,
+    TrainedNormalizeOption,
     parse_labels,
 )
 
@@ -68,7 +68,7 @@ def evaluate(
     batch_size: Annotated[
         int, typer.Option("--batch-size", min=1, max=1 << 30, help="Examples a pass; changes no result.")
     ] = 500,
-    normalize: NormalizeOption = None,
+    normalize: TrainedNormalizeOption = None,
     device: DeviceOption = "auto",
     threads: ThreadsOption = 1,
     download: DownloadOption = False,
@@ -111,6 +111,7 @@ def evaluate(
         return
     from modelfuse.client import evaluate_files as work
     from modelfuse.client.device import pick_device
+    from modelfuse.client.normalisation import normalisation_of
     from modelfuse.client.settings import pick
     from modelfuse.client.sources.strings import data_files
     from modelfuse.files.artifacts import check_distinct, open_kind
@@ -129,7 +130,12 @@ def evaluate(
         check_distinct(models)
     weights = work.ensemble_weights(models, weighting) if ensemble else None
     examination = work.open_examination(
-        data, chosen, partition, download=download, normalize=normalize, clients_only=clients_only
+        data,
+        chosen,
+        partition,
+        download=download,
+        normalize=normalisation_of(models, normalize),
+        clients_only=clients_only,
     )
     with context.obj.progress(len(examination.dataset), f"judge {len(models)} models") as bar:
         document: dict[str, Any] = work.examine(

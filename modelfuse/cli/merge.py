@@ -42,9 +42,9 @@ from modelfuse.cli.options import (
     DownloadOption,
     JsonOption,
     LabelOption,
-    NormalizeOption,
     OutputOption,
     PartitionOption,
+    TrainedNormalizeOption,
     parse_labels,
 )
 from modelfuse.methods import METHODS
@@ -142,7 +142,7 @@ def merge(
         typer.Option("--validate", metavar="DATA", help="Choose from a grid by accuracy on the partition's hold-out."),
     ] = None,
     partition: PartitionOption = None,
-    normalize: NormalizeOption = None,
+    normalize: TrainedNormalizeOption = None,
     device: DeviceOption = "auto",
     download: DownloadOption = False,
     label: LabelOption = None,

@@ -151,7 +151,7 @@ def _choose(
         return Candidate(_settings(methods[0], starts[0]), starts[0], methods[0].merge(starts[0]), None), []
     from modelfuse.cli.validation import Judge
 
-    judge = Judge.prepare(job.validation)
+    judge = Judge.prepare(job.validation, [client.model for client in starts[0].clients])
     points = list(itertools.product(starts, methods))
     best: Candidate | None = None
     tried: list[dict[str, Any]] = []

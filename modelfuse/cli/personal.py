@@ -10,6 +10,7 @@ from typing import Any
 from modelfuse.cli.render import Screen
 from modelfuse.client.device import pick_device
 from modelfuse.client.embedding import Embedding, Pooling
+from modelfuse.client.normalisation import normalisation_of
 from modelfuse.client.personal import ProtoClasses, Yardstick, document_of, judge_clients
 from modelfuse.client.settings import pick
 from modelfuse.client.shares import classes_known, client_datasets
@@ -94,7 +95,7 @@ def judge_personally(question: Question, output: Path | None, screen: Screen, as
         clients_of(opened, None if len(opened) > 1 else "all"),
         split=pick(question.split, SplitName, "--split"),
         download=question.download,
-        normalize=question.normalize,
+        normalize=normalisation_of(opened, question.normalize),
     )
     models = pair(opened, tuple(tests))
     known = classes_known(question.data, question.partition, models, download=question.download)

@@ -13,10 +13,10 @@ from modelfuse.cli.options import (
     DeviceOption,
     DownloadOption,
     EmbeddingOption,
-    NormalizeOption,
     OutputOption,
     PartitionOption,
     PoolingOption,
+    TrainedNormalizeOption,
 )
 
 __all__ = ["prototypes"]
@@ -50,7 +50,7 @@ def prototypes(
     batch_size: Annotated[
         int, typer.Option("--batch-size", min=1, max=1 << 30, help="Examples a pass; changes no result.")
     ] = 500,
-    normalize: NormalizeOption = None,
+    normalize: TrainedNormalizeOption = None,
     device: DeviceOption = "auto",
     download: DownloadOption = False,
 ) -> None:
@@ -67,6 +67,7 @@ def prototypes(
     """
     from modelfuse.client.device import pick_device
     from modelfuse.client.embedding import Embedding, Pooling
+    from modelfuse.client.normalisation import normalisation_of
     from modelfuse.client.prototype_files import Extraction, extract, write_embeddings
     from modelfuse.client.prototype_learning import prototypes_path
     from modelfuse.client.settings import pick
@@ -93,7 +94,8 @@ def prototypes(
         raise OptionError("MODELS", "several models, and nobody says whose examples are whose", "Pass --partition.")
     text = clients_of(opened, client)
     part = pick(split, SplitName, "--split")
-    datasets = client_datasets(data, partition, text, split=part, download=download, normalize=normalize)
+    white = normalisation_of(opened, normalize)
+    datasets = client_datasets(data, partition, text, split=part, download=download, normalize=white)
     pairs = pair(opened, tuple(datasets))
     together = len(pairs) > 1 or client == "all" or output.is_dir()
     if together:

@@ -17,7 +17,7 @@ class Validation:
         partition: The split whose ``validation`` indices are the server's hold-out.
         device: Where to evaluate.
         download: Fetch the data if it is missing.
-        normalize: How to normalise it, or None for its own way.
+        normalize: How to normalise it, or None for the clients' way, or else its own.
     """
 
     data: str

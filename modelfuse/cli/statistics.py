@@ -53,7 +53,7 @@ def write_statistics(
     if partition is None and len(opened) > 1:
         raise OptionError("MODELS", "several models, and nobody says whose examples are whose", "Pass --partition.")
     text = clients_of(opened, client)
-    white = normalisation_of(opened) if normalize is None else normalize
+    white = normalisation_of(opened, normalize)
     datasets = client_datasets(data, partition, text, download=download, normalize=white)
     pairs = pair(opened, tuple(datasets))
     together = len(pairs) > 1 or client == "all" or output.is_dir()

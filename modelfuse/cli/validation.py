@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,8 +13,10 @@ from modelfuse.client.data import Dataset, load_data
 from modelfuse.client.device import pick_device
 from modelfuse.client.evaluate import evaluate
 from modelfuse.client.models import build, load_tensors
+from modelfuse.client.normalisation import normalisation_of
 from modelfuse.client.partition import read_partition
 from modelfuse.errors import ContentError, OptionError
+from modelfuse.files.checkpoint import Checkpoint
 from modelfuse.methods.contract import Merged
 from modelfuse.spec.architectures import parse_architecture
 
@@ -33,11 +36,12 @@ class Judge:
     device: torch.device
 
     @classmethod
-    def prepare(cls, validation: Validation) -> Judge:
+    def prepare(cls, validation: Validation, models: Sequence[Checkpoint] = ()) -> Judge:
         """Load the hold-out of a partition.
 
         Args:
             validation: Which data, which partition, and where to evaluate.
+            models: The clients' models, which may say how their data was normalised.
 
         Raises:
             ContentError: The partition holds nothing out.
@@ -47,9 +51,8 @@ class Judge:
             raise ContentError(
                 str(validation.partition), "it holds out no examples", "Make it with --server-holdout 500."
             )
-        data = load_data(
-            validation.data, "train", download=validation.download, normalize=validation.normalize, indices=held
-        )
+        white = normalisation_of(models, validation.normalize)
+        data = load_data(validation.data, "train", download=validation.download, normalize=white, indices=held)
         return cls(data, pick_device(validation.device))
 
     def accuracy(self, merged: Merged, architecture: str | None) -> float:

@@ -88,7 +88,7 @@ def open_unlabelled(
         OptionError: The teachers were normalised in different ways, and nobody says which to take.
         InputError: As :func:`modelfuse.client.evaluate_files.open_examination`.
     """
-    own = normalisation_of(teachers) if normalize is None else normalize
+    own = normalisation_of(teachers, normalize)
     if not is_synthetic(text):
         if partition is not None and split != "validation":
             raise OptionError("--partition", f"the {split} split is not divided here", "Pass --split validation too.")

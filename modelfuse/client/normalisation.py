@@ -10,15 +10,18 @@ from modelfuse.files.checkpoint import Checkpoint
 __all__ = ["normalisation_of"]
 
 
-def normalisation_of(models: Sequence[Checkpoint]) -> str | None:
-    """Return the normalisation of the models' latest training, as ``--normalize`` takes it, or None if no file says it.
+def normalisation_of(models: Sequence[Checkpoint], told: str | None = None) -> str | None:
+    """Return how inputs of models are to be normalised, as ``--normalize`` takes it, or None if nobody says it.
 
     Args:
-        models: The models' files.
+        models: The models' files: each may say how its latest training did it.
+        told: What ``--normalize`` says, which counts more, or None.
 
     Raises:
         ContentError: Two say different ones.
     """
+    if told is not None:
+        return told
     said = {model.label: text for model in models if (text := _latest(model)) is not None}
     first = next(iter(said), None)
     for label, text in said.items():

@@ -43,7 +43,7 @@ class Normalisation:
 
     def text(self) -> str:
         """Return it as ``--normalize`` takes it: ``MEAN,…/STD,…``."""
-        return "/".join(",".join(f"{number:g}" for number in numbers) for numbers in (self.mean, self.std))
+        return "/".join(",".join(repr(float(number)) for number in numbers) for numbers in (self.mean, self.std))
 
 
 NORMALISATIONS: Mapping[str, Normalisation] = {
