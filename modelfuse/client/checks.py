@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
 from modelfuse.client.data import Dataset
 from modelfuse.errors import ContentError
 from modelfuse.files.checkpoint import Checkpoint
 
-__all__ = ["readable", "require_label_order", "require_outputs"]
+__all__ = ["outputs_of", "readable", "require_label_order", "require_outputs"]
 
 
 def require_outputs(logits: Tensor, num_classes: int) -> None:
@@ -51,6 +52,22 @@ def readable(dataset: Dataset) -> Iterator[None]:
             f"the network cannot read an example of shape {shape} ({(str(error).splitlines() or ['?'])[0]})",
             "Use the data that the network was made for, or another --architecture.",
         ) from error
+
+
+def outputs_of(network: nn.Module, dataset: Dataset) -> int:
+    """Return how many outputs a network has, having let it read the first example in evaluation mode.
+
+    Args:
+        network: The network; it stays in evaluation mode.
+        dataset: At least one example.
+
+    Raises:
+        ContentError: The network cannot read it.
+    """
+    network.eval()
+    with torch.no_grad(), readable(dataset):
+        logits = network(dataset.batch(slice(0, 1)).to(next(network.parameters()).device))
+    return int(logits.shape[-1])
 
 
 def require_label_order(checkpoint: Checkpoint, classes: tuple[str, ...], whose: str = "those of --data") -> None:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from modelfuse.client.checks import readable
+from modelfuse.client.checks import outputs_of, readable
 from modelfuse.client.data import Dataset
 from modelfuse.client.evaluate import mixture
 from modelfuse.client.settings import TrainSettings
@@ -109,20 +109,10 @@ def require_temperature(temperature: float) -> None:
 def _require_equal_outputs(networks: Sequence[nn.Module], dataset: Dataset) -> None:
     if not len(dataset):
         raise ContentError("--data", "there are no examples to learn from", "Choose another split or partition.")
-    widths: list[int] = []
-    for network in networks:
-        network.eval()
-        with torch.no_grad():
-            widths.append(_outputs(network, dataset))
+    widths = [outputs_of(network, dataset) for network in networks]
     if len(set(widths)) > 1:
         raise ContentError(
             "the models",
             f"the student has {widths[0]} outputs and the clients {', '.join(map(str, widths[1:]))}",
             "Distil models of the same classes.",
         )
-
-
-def _outputs(network: nn.Module, dataset: Dataset) -> int:
-    inputs = dataset.batch(slice(0, 1)).to(next(network.parameters()).device)
-    with readable(dataset):
-        return int(network(inputs).shape[-1])

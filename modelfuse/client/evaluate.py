@@ -132,20 +132,15 @@ def judge(
     """
     if len(dataset) == 0:
         raise ContentError("--data", "there are no examples to evaluate on", "Choose another split or partition.")
-    device = next(networks[0].parameters()).device
-    dataset = dataset.to(device)
     columns: list[list[tuple[Tensor, Tensor]]] = [[] for _ in range(len(networks) + (weights is not None))]
     with evaluating(networks), torch.inference_mode():
-        for indices in torch.split(torch.arange(len(dataset), device=device), batch_size):
-            labels = dataset.labels[indices].cpu()
-            inputs = _prepared(dataset.batch(indices))
-            log_p = [_log_probabilities(network, inputs, len(dataset.classes)) for network in networks]
+        for labels, log_p in _passes(networks, dataset, batch_size, advance):
+            for each in log_p:
+                require_outputs(each, len(dataset.classes))
             if weights is not None:
                 log_p.append(_mixture(log_p, weights))
             for column, each in zip(columns, log_p, strict=True):
                 column.append(_outcome(each, labels))
-            if advance is not None:
-                advance(len(indices))
     return [_gathered(column, dataset) for column in columns]
 
 
@@ -171,17 +166,28 @@ def mixture(
     Returns:
         (N, C), or (N, T, C) for sequences, float32.
     """
+    with evaluating(networks), torch.inference_mode():
+        passes = _passes(networks, dataset, batch_size, advance, temperature)
+        parts = [_mixture(log_p, weights).exp().float() for _, log_p in passes]
+    return torch.cat(parts)  # out here: a tensor that training may use
+
+
+def _passes(
+    networks: Sequence[nn.Module],
+    dataset: Dataset,
+    batch_size: int,
+    advance: Callable[[int], None] | None,
+    temperature: float = 1.0,
+) -> Iterator[tuple[Tensor, list[Tensor]]]:
+    """Yield each batch's labels and, on the CPU, what every network makes of it; it is prepared once for all."""
     device = next(networks[0].parameters()).device
     dataset = dataset.to(device)
-    parts: list[Tensor] = []
-    with evaluating(networks), torch.inference_mode():
-        for indices in torch.split(torch.arange(len(dataset), device=device), batch_size):
-            inputs = _prepared(dataset.batch(indices))
-            log_p = [_log_probabilities(network, inputs, 1, temperature) for network in networks]
-            parts.append(_mixture(log_p, weights).exp().float())
-            if advance is not None:
-                advance(len(indices))
-    return torch.cat(parts)
+    for indices in torch.split(torch.arange(len(dataset), device=device), batch_size):
+        inputs = _prepared(dataset.batch(indices))
+        log_p = [_log_probabilities(network(inputs), temperature) for network in networks]
+        yield dataset.labels[indices].cpu(), log_p
+        if advance is not None:
+            advance(len(indices))
 
 
 @contextmanager
@@ -201,12 +207,9 @@ def _prepared(inputs: Tensor) -> Tensor:
     return inputs.contiguous(memory_format=torch.channels_last) if inputs.dim() == 4 else inputs
 
 
-def _log_probabilities(network: nn.Module, inputs: Tensor, num_classes: int, temperature: float = 1.0) -> Tensor:
-    logits: Tensor = network(inputs)  # (n, C) or (n, T, C)
-    require_outputs(logits, num_classes)
-    return functional.log_softmax(
-        logits.cpu().double() / temperature, dim=-1
-    )  # on the CPU: not every accelerator has float64
+def _log_probabilities(logits: Tensor, temperature: float) -> Tensor:
+    """Return log-probabilities (n, C) or (n, T, C) in float64, on the CPU: not every accelerator has float64."""
+    return functional.log_softmax(logits.cpu().double() / temperature, dim=-1)
 
 
 def _mixture(log_p: Sequence[Tensor], weights: Sequence[float]) -> Tensor:

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from modelfuse.client.checks import readable
+from modelfuse.client.checks import outputs_of
 from modelfuse.client.data import Dataset
 from modelfuse.client.models import tensors_of
 from modelfuse.client.prototype_learning import TrainingPassFile
@@ -200,12 +200,10 @@ def _identity(run: LocalRun, network: nn.Module) -> str:
 
 
 def _check_fit(network: nn.Module, run: LocalRun) -> None:
-    network.eval()
-    with torch.no_grad(), readable(run.dataset):
-        logits = network(run.dataset.batch(slice(0, 1)).to(run.device))
-    if logits.shape[-1] < len(run.dataset.classes):
+    outputs = outputs_of(network, run.dataset)
+    if outputs < len(run.dataset.classes):
         raise ContentError(
             "--data",
-            f"there are {len(run.dataset.classes)} classes and the network tells {logits.shape[-1]} apart",
+            f"there are {len(run.dataset.classes)} classes and the network tells {outputs} apart",
             f"Use an --architecture with out={len(run.dataset.classes)}.",
         )
