@@ -11,12 +11,12 @@ from modelfuse.cli.render import Screen
 from modelfuse.client.device import pick_device
 from modelfuse.client.embedding import Embedding, Pooling
 from modelfuse.client.normalisation import normalisation_of
+from modelfuse.client.pairs import clients_of, pair
 from modelfuse.client.personal import ProtoClasses, Yardstick, document_of, judge_clients
 from modelfuse.client.settings import pick
 from modelfuse.client.shares import classes_known, client_datasets
 from modelfuse.client.sources.source import SplitName
 from modelfuse.client.sources.strings import data_files
-from modelfuse.client.statistics import clients_of, pair
 from modelfuse.errors import OptionError
 from modelfuse.files.artifacts import open_kind
 from modelfuse.files.folders import clients_files

@@ -67,18 +67,14 @@ def prototypes(
     """
     from modelfuse.client.device import pick_device
     from modelfuse.client.embedding import Embedding, Pooling
-    from modelfuse.client.normalisation import normalisation_of
+    from modelfuse.client.pairs import pair_up
     from modelfuse.client.prototype_files import Extraction, extract, write_embeddings
     from modelfuse.client.prototype_learning import prototypes_path
     from modelfuse.client.settings import pick
-    from modelfuse.client.shares import client_datasets
     from modelfuse.client.sources.source import SplitName
     from modelfuse.client.sources.strings import data_files
-    from modelfuse.client.statistics import clients_of, pair
     from modelfuse.errors import OptionError
-    from modelfuse.files.artifacts import open_kind
     from modelfuse.files.atomic import make_folder
-    from modelfuse.files.folders import clients_files
     from modelfuse.files.writer import check_outputs
 
     if origin == "training-pass":
@@ -89,26 +85,21 @@ def prototypes(
         raise OptionError("--from", f"{origin!r} is unknown", "Choose eval or training-pass.")
     where = Embedding(embedding, pick(pooling, Pooling, "--pooling"))
     extraction = Extraction(where, batch_size, pick_device(device), architecture)
-    opened = [open_kind(path, "model") for path in clients_files(models)]
-    if partition is None and len(opened) > 1:
-        raise OptionError("MODELS", "several models, and nobody says whose examples are whose", "Pass --partition.")
-    text = clients_of(opened, client)
     part = pick(split, SplitName, "--split")
-    white = normalisation_of(opened, normalize)
-    datasets = client_datasets(data, partition, text, split=part, download=download, normalize=white)
-    pairs = pair(opened, tuple(datasets))
-    together = len(pairs) > 1 or client == "all" or output.is_dir()
+    pairs = pair_up(models, data, partition, client, split=part, download=download, normalize=normalize)
+    together = len(pairs.models) > 1 or client == "all" or output.is_dir()
     if together:
         make_folder(output)
-    places = {number: prototypes_path(output, number, together) for number in pairs}
-    read = [*(model.path for model in opened), *([partition] if partition else []), *data_files(data)]
+    places = {number: prototypes_path(output, number, together) for number in pairs.models}
+    read = [*pairs.paths, *([partition] if partition else []), *data_files(data)]
     check_outputs([*places.values(), *([embeddings] if embeddings else [])], read)
     results = []
-    with context.obj.progress(sum(map(len, datasets.values())), f"prototypes of {len(pairs)} clients") as bar:
-        for number, model in pairs.items():
-            owner = number if text is not None else None
-            results.append(extract(model, datasets[number], owner, places[number], extraction, bar.advance))
+    total = sum(map(len, pairs.datasets.values()))
+    with context.obj.progress(total, f"prototypes of {len(pairs.models)} clients") as bar:
+        for number, model in pairs.models.items():
+            data_of = pairs.datasets[number]
+            results.append(extract(model, data_of, pairs.owner(number), places[number], extraction, bar.advance))
     if embeddings is not None:
         write_embeddings(embeddings, results)
-    total = sum(len(each.prototypes.classes) for each in results)
-    context.obj.say(f"{output}: {total} prototypes of {len(results)} client{'s' if len(results) > 1 else ''}")
+    made = sum(len(each.prototypes.classes) for each in results)
+    context.obj.say(f"{output}: {made} prototypes of {len(results)} client{'s' if len(results) > 1 else ''}")

@@ -5,15 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from modelfuse.cli.render import Screen
-from modelfuse.client.normalisation import normalisation_of
-from modelfuse.client.shares import client_datasets
+from modelfuse.client.pairs import pair_up
 from modelfuse.client.sources.strings import data_files
-from modelfuse.client.statistics import Statistic, clients_of, pair, write_statistic
-from modelfuse.errors import OptionError
-from modelfuse.files.artifacts import open_kind
+from modelfuse.client.statistics import Statistic, write_statistic
 from modelfuse.files.atomic import make_folder
-from modelfuse.files.folders import clients_files
-from modelfuse.files.writer import check_output
+from modelfuse.files.writer import check_outputs
 
 __all__ = ["write_statistics"]
 
@@ -48,22 +44,16 @@ def write_statistics(
     Raises:
         InputError: A model, the partition or the data cannot be used, or a file cannot be written.
     """
-    paths = clients_files(models)
-    opened = [open_kind(path, "model") for path in paths]
-    if partition is None and len(opened) > 1:
-        raise OptionError("MODELS", "several models, and nobody says whose examples are whose", "Pass --partition.")
-    text = clients_of(opened, client)
-    white = normalisation_of(opened, normalize)
-    datasets = client_datasets(data, partition, text, download=download, normalize=white)
-    pairs = pair(opened, tuple(datasets))
-    together = len(pairs) > 1 or client == "all" or output.is_dir()
+    pairs = pair_up(models, data, partition, client, download=download, normalize=normalize)
+    together = len(pairs.models) > 1 or client == "all" or output.is_dir()
     if together:
         make_folder(output)
-    places = {number: output / f"{statistic.kind}_{number}.safetensors" if together else output for number in pairs}
-    for place in places.values():
-        check_output(place, [*paths, *([partition] if partition else []), *data_files(data)])
-    for number, model in pairs.items():
-        with screen.progress(len(datasets[number]), f"{title} of client {number}") as bar:
-            owner = number if text is not None else None
-            write_statistic(model, datasets[number], owner, places[number], statistic, bar.advance)
-        screen.say(f"{places[number]}: {title} of {model.label} on {len(datasets[number])} examples")
+    places = {
+        number: output / f"{statistic.kind}_{number}.safetensors" if together else output for number in pairs.models
+    }
+    check_outputs(places.values(), [*pairs.paths, *([partition] if partition else []), *data_files(data)])
+    for number, model in pairs.models.items():
+        dataset = pairs.datasets[number]
+        with screen.progress(len(dataset), f"{title} of client {number}") as bar:
+            write_statistic(model, dataset, pairs.owner(number), places[number], statistic, bar.advance)
+        screen.say(f"{places[number]}: {title} of {model.label} on {len(dataset)} examples")

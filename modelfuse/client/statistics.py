@@ -1,8 +1,8 @@
-"""What a client tells of its model beside the weights, as files: which model is whose, and one file a client."""
+"""What a client tells of its model beside the weights, as files: one a client."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -16,13 +16,12 @@ from modelfuse.client.checks import require_label_order
 from modelfuse.client.data import Dataset
 from modelfuse.client.local import client_info
 from modelfuse.client.models import load_network
-from modelfuse.errors import OptionError
 from modelfuse.files.checkpoint import Checkpoint
 from modelfuse.files.metadata import extended
 from modelfuse.files.writer import save
 from modelfuse.types import FloatArray, Kind, Metadata, Step
 
-__all__ = ["Advance", "Statistic", "clients_of", "pair", "write_statistic"]
+__all__ = ["Advance", "Statistic", "write_statistic"]
 
 Advance: TypeAlias = Callable[[int], None] | None
 """Told the number of examples after each pass, or None."""
@@ -47,52 +46,6 @@ class Statistic:
     device: torch.device
     architecture: str | None = None
     bits: int | None = None
-
-
-def clients_of(models: Sequence[Checkpoint], text: str | None) -> str | None:
-    """Return what ``--client`` stands for: the models' own clients, where it says nothing or ``all`` and they know.
-
-    Args:
-        models: The models given.
-        text: What the user typed, or None.
-
-    Raises:
-        OptionError: Two models are of the same client.
-    """
-    numbers = [_client_of(model) for model in models]
-    if text not in (None, "all") or None in numbers or (text == "all" and len(models) == 1):
-        return text
-    _require_distinct(models, numbers)
-    return ",".join(map(str, numbers))
-
-
-def pair(models: Sequence[Checkpoint], clients: Sequence[int]) -> dict[int, Checkpoint]:
-    """Return each client's model: a single one is everybody's, several go by the client they name, else by position.
-
-    Args:
-        models: The models given.
-        clients: The clients' numbers, in the order given.
-
-    Raises:
-        OptionError: Models and clients are not equally many, or the models are of other clients.
-    """
-    if len(models) == 1:
-        return dict.fromkeys(clients, models[0])
-    if len(models) != len(clients):
-        raise OptionError(
-            "--client", f"{len(models)} models for {len(clients)} clients", "Give one model, or one for each client."
-        )
-    numbers = [_client_of(model) for model in models]
-    if all(number is None for number in numbers):
-        return dict(zip(clients, models, strict=True))
-    _require_distinct(models, numbers)
-    for model, number in zip(models, numbers, strict=True):
-        if number not in clients:
-            stated = "of no client" if number is None else f"client {number}'s"
-            raise OptionError(
-                model.label, f"the model is {stated}", "Choose its client with --client, or leave it out."
-            )
-    return {number: model for number, model in zip(numbers, models, strict=True) if number is not None}
 
 
 def write_statistic(
@@ -133,14 +86,3 @@ def write_statistic(
         history=extended(known.history, step),
     )
     save(output, {name: array.astype(np.float32) for name, array in arrays.items()}, metadata, bits=statistic.bits)
-
-
-def _client_of(model: Checkpoint) -> int | None:
-    client = model.metadata.client if model.metadata else None
-    return client.id if client else None
-
-
-def _require_distinct(models: Sequence[Checkpoint], numbers: Sequence[int | None]) -> None:
-    for place, number in enumerate(numbers):
-        if number in numbers[:place]:
-            raise OptionError(models[place].label, f"a second model of client {number}", "Give one model a client.")
