@@ -11,9 +11,11 @@ from modelfuse.cli.options import (
     ArchitectureOption,
     DeviceOption,
     DownloadOption,
+    EnsembleWeightsOption,
     OutputOption,
     PartitionOption,
     QuantizeOption,
+    SpecOption,
     ThreadsOption,
     TrainedNormalizeOption,
 )
@@ -61,12 +63,8 @@ def distill(
             "normalises by running statistics keeps those of a beginner, mean 0 and variance 1.",
         ),
     ] = None,
-    spec: Annotated[
-        Path | None, typer.Option("--spec", metavar="FILE", help="Permutation spec (JSON) of a network of your own.")
-    ] = None,
-    ensemble_weights: Annotated[
-        str, typer.Option("--ensemble-weights", help="uniform, or examples: as many as each was trained on.")
-    ] = "uniform",
+    spec: SpecOption = None,
+    ensemble_weights: EnsembleWeightsOption = "uniform",
     temperature: Annotated[float, typer.Option("--temperature", help="T: divides the logits of all.")] = 1.0,
     epochs: Annotated[int, typer.Option("--epochs", "-E", help="Passes over the inputs.")] = DEFAULTS.epochs,
     batch_size: Annotated[int, typer.Option("--batch-size", help="Inputs a step.")] = DEFAULTS.batch_size,

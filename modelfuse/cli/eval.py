@@ -10,10 +10,12 @@ import typer
 
 from modelfuse.cli.options import (
     ArchitectureOption,
+    BatchSizeOption,
     DataOption,
     DeviceOption,
     DownloadOption,
     EmbeddingOption,
+    EnsembleWeightsOption,
     JsonOption,
     LabelOption,
     PartitionOption,
@@ -56,18 +58,14 @@ def evaluate(
     ensemble: Annotated[bool, typer.Option("--ensemble", help="Judge the mean of the models' probabilities too.")] = (
         False
     ),
-    ensemble_weights: Annotated[
-        str, typer.Option("--ensemble-weights", help="uniform, or examples: as many as each was trained on.")
-    ] = "uniform",
+    ensemble_weights: EnsembleWeightsOption = "uniform",
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write the figures as JSON too.")
     ] = None,
     as_json: JsonOption = False,
     label: LabelOption = None,
     architecture: ArchitectureOption = None,
-    batch_size: Annotated[
-        int, typer.Option("--batch-size", min=1, max=1 << 30, help="Examples a pass; changes no result.")
-    ] = 500,
+    batch_size: BatchSizeOption = 500,
     normalize: TrainedNormalizeOption = None,
     device: DeviceOption = "auto",
     threads: ThreadsOption = 1,

@@ -8,6 +8,7 @@ import typer
 
 from modelfuse.cli.options import (
     ArchitectureOption,
+    BatchSizeOption,
     DataOption,
     DeviceOption,
     DownloadOption,
@@ -35,9 +36,7 @@ def fisher(
         typer.Option("--estimator", help="empirical: observed labels; true: expectation over the model's own labels."),
     ] = "empirical",
     architecture: ArchitectureOption = None,
-    batch_size: Annotated[
-        int, typer.Option("--batch-size", min=1, max=1 << 30, help="Examples a pass; changes no result.")
-    ] = 128,
+    batch_size: BatchSizeOption = 128,
     normalize: TrainedNormalizeOption = None,
     quantize: QuantizeOption = None,
     device: DeviceOption = "auto",

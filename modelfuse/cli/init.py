@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from modelfuse.cli.options import OutputOption, SeedOption
+from modelfuse.cli.options import OutputOption, SeedOption, SpecOption
 
 __all__ = ["init"]
 
@@ -31,9 +30,7 @@ def init(
             help="xavier: Xavier-uniform, biases zero (default); torch: torch's own; a FACTORY's is its own.",
         ),
     ] = None,
-    spec: Annotated[
-        Path | None, typer.Option("--spec", metavar="FILE", help="Permutation spec (JSON) of a network of your own.")
-    ] = None,
+    spec: SpecOption = None,
 ) -> None:
     """Make the freshly initialised model that all clients start from.
 

@@ -9,10 +9,12 @@ import typer
 
 __all__ = [
     "ArchitectureOption",
+    "BatchSizeOption",
     "DataOption",
     "DeviceOption",
     "DownloadOption",
     "EmbeddingOption",
+    "EnsembleWeightsOption",
     "JsonOption",
     "LabelOption",
     "ModelsArgument",
@@ -23,6 +25,7 @@ __all__ = [
     "PoolingOption",
     "QuantizeOption",
     "SeedOption",
+    "SpecOption",
     "ThreadsOption",
     "TrainedNormalizeOption",
     "parse_labels",
@@ -35,6 +38,9 @@ ArchitectureOption = Annotated[
         metavar="A",
         help="Architecture string, such as fednet or mlp:in=64,hidden=100-50,out=10; needed where a file does not say.",
     ),
+]
+BatchSizeOption = Annotated[
+    int, typer.Option("--batch-size", min=1, max=1 << 30, help="Examples a pass; changes no result.")
 ]
 DataOption = Annotated[
     str,
@@ -52,6 +58,9 @@ EmbeddingOption = Annotated[
     typer.Option(
         "--embedding", metavar="MODULE", help="The module whose output is the embedding; default: as the zoo marks it."
     ),
+]
+EnsembleWeightsOption = Annotated[
+    str, typer.Option("--ensemble-weights", help="uniform, or examples: as many as each was trained on.")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON to standard output instead of a table.")]
 LabelOption = Annotated[
@@ -100,6 +109,9 @@ QuantizeOption = Annotated[
     ),
 ]
 SeedOption = Annotated[int, typer.Option("--seed", min=0, help="Seed of everything random in this command.")]
+SpecOption = Annotated[
+    Path | None, typer.Option("--spec", metavar="FILE", help="Permutation spec (JSON) of a network of your own.")
+]
 ThreadsOption = Annotated[
     int, typer.Option("--threads", min=1, help="Threads of the CPU; the last digits depend on them.")
 ]

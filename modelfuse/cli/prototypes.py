@@ -9,6 +9,7 @@ import typer
 
 from modelfuse.cli.options import (
     ArchitectureOption,
+    BatchSizeOption,
     DataOption,
     DeviceOption,
     DownloadOption,
@@ -47,9 +48,7 @@ def prototypes(
         typer.Option("--embeddings", metavar="FILE", help="Write every example's embedding too, for plot embeddings."),
     ] = None,
     architecture: ArchitectureOption = None,
-    batch_size: Annotated[
-        int, typer.Option("--batch-size", min=1, max=1 << 30, help="Examples a pass; changes no result.")
-    ] = 500,
+    batch_size: BatchSizeOption = 500,
     normalize: TrainedNormalizeOption = None,
     device: DeviceOption = "auto",
     download: DownloadOption = False,

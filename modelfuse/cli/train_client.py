@@ -18,6 +18,7 @@ from modelfuse.cli.options import (
     PartitionOption,
     PoolingOption,
     QuantizeOption,
+    SpecOption,
 )
 from modelfuse.cli.recipe_options import (
     ClipNormOption,
@@ -56,9 +57,7 @@ def train_client(
         typer.Option("--client", help="A number, numbers joined by commas, or all: several go into the folder OUT."),
     ] = None,
     architecture: ArchitectureOption = None,
-    spec: Annotated[
-        Path | None, typer.Option("--spec", metavar="FILE", help="Permutation spec (JSON) of a network of your own.")
-    ] = None,
+    spec: SpecOption = None,
     init_seed: Annotated[
         int | None, typer.Option("--init-seed", min=0, help="Start each client from weights of its own instead.")
     ] = None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -135,9 +136,7 @@ def _check_fisher(model: Checkpoint, fisher: Checkpoint) -> None:
 def _check_gram(model: Checkpoint, gram: Checkpoint) -> None:
     for name, layout in gram.layout.items():
         shape = model.layout[name].shape if name in model.layout else ()
-        inputs = 1
-        for length in shape[1:]:
-            inputs *= length
+        inputs = math.prod(shape[1:])
         if len(shape) < 2 or layout.shape != (inputs, inputs):
             raise ContentError(
                 gram.label,

@@ -61,9 +61,11 @@ def _fitted(uploads: Uploads) -> list[str]:
     having = {name: [client.has_gram(name) for client in uploads.clients] for name in uploads.names()}
     for name, has in having.items():
         if any(has) and not all(has):
-            label = uploads.clients[has.index(False)].companion or uploads.clients[has.index(False)].model
+            lacking = uploads.clients[has.index(False)]
             raise ContentError(
-                label.label, f"it has no Gram matrix of {name}, and another client has one", "Make all of them alike."
+                (lacking.companion or lacking.model).label,
+                f"it has no Gram matrix of {name}, and another client has one",
+                "Make all of them alike.",
             )
     known = [name for name, has in having.items() if all(has)]
     if not known:

@@ -54,14 +54,12 @@ class Upload:
 
     def fisher_slice(self, name: str, start: int, stop: int) -> FloatArray:
         """Return entries ``start`` to ``stop`` of the flattened Fisher, as :meth:`raw_fisher`."""
-        if self.companion is None or name not in self.companion.layout:
-            label = self.model.label if self.companion is None else self.companion.label
-            raise ContentError(label, f"there is no Fisher of {name}", "Make one with modelfuse fisher.")
-        values = _finite(self.companion.read_flat(name, start, stop), self.companion.label, name, start)
+        fisher = self._companion(name, "Fisher", "modelfuse fisher")
+        values = _finite(fisher.read_flat(name, start, stop), fisher.label, name, start)
         if values.size and values.min() < 0:
             position = start + int(values.argmin())
             raise ContentError(
-                self.companion.label,
+                fisher.label,
                 f"{name} is negative at entry {position} ({values.min():.3g}), which no Fisher is",
                 "Pass the file that modelfuse fisher wrote, not a gradient or a model.",
             )
@@ -73,15 +71,19 @@ class Upload:
 
     def gram(self, name: str) -> FloatArray:
         """Return the Gram matrix (inputs, inputs) of what a weight multiplies, in float64, finite."""
-        if self.companion is None or name not in self.companion.layout:
-            label = self.model.label if self.companion is None else self.companion.label
-            raise ContentError(label, f"there is no Gram matrix of {name}", "Make one with modelfuse gram.")
-        shape = self.companion.layout[name].shape
-        flat = self.companion.read_flat(name, 0, _size(shape))
-        values = _finite(flat, self.companion.label, name, 0, GRAM_AGAIN).reshape(shape)
+        file = self._companion(name, "Gram matrix", "modelfuse gram")
+        shape = file.layout[name].shape
+        values = _finite(file.read_flat(name, 0, _size(shape)), file.label, name, 0, GRAM_AGAIN).reshape(shape)
         if not _is_second_moment(values):
-            raise ContentError(self.companion.label, f"{name} is no mean of outer products x xᵀ", GRAM_AGAIN)
+            raise ContentError(file.label, f"{name} is no mean of outer products x xᵀ", GRAM_AGAIN)
         return values
+
+    def _companion(self, name: str, what: str, command: str) -> Checkpoint:
+        """Return the companion, which holds a tensor of that name."""
+        if self.companion is None or name not in self.companion.layout:
+            label = (self.companion or self.model).label
+            raise ContentError(label, f"there is no {what} of {name}", f"Make one with {command}.")
+        return self.companion
 
 
 @dataclass(frozen=True, slots=True)

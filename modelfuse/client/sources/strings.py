@@ -15,7 +15,7 @@ from modelfuse.client.sources.synthetic import open_synthetic
 from modelfuse.client.sources.torchvision_sets import open_cifar10, open_cifar100, open_svhn
 from modelfuse.errors import OptionError
 
-__all__ = ["SOURCES", "SYNTHETIC", "data_files", "is_synthetic", "open_inputs", "open_source"]
+__all__ = ["SOURCES", "data_files", "is_synthetic", "open_inputs", "open_source"]
 
 SOURCES: Mapping[str, tuple[str, Callable[[str, SplitName, bool], Source]]] = {
     "digits": ("digits", open_digits),
@@ -35,9 +35,9 @@ SYNTHETIC = "synthetic"
 """What a data string of images without labels begins with."""
 
 
-def data_files(text: str | None) -> list[Path]:
+def data_files(text: str) -> list[Path]:
     """Return the files that a data string names, which no output may replace: one for ``npz:FILE``, else none."""
-    kind, _, argument = (text or "").partition(":")
+    kind, _, argument = text.partition(":")
     return [Path(argument)] if kind == "npz" and argument else []
 
 
@@ -77,7 +77,7 @@ def open_source(text: str, split: SplitName, download: bool = False) -> Source:
         ContentError: Its files cannot be used.
     """
     kind, _, argument = text.partition(":")
-    if is_synthetic(text):
+    if kind == SYNTHETIC:
         raise OptionError(f"--data {text}", "the images have no labels", "Only distill takes them.")
     if kind not in SOURCES:
         forms = ", ".join(form for form, _ in SOURCES.values())
